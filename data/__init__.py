@@ -1,0 +1,1 @@
+"""What is asked: graphs, tasks, their inputs. Imports nothing of ours."""

@@ -1,0 +1,68 @@
+"""EvaluationProtocol: what `passnet`, `strict` and `reward` fix (DESIGN section 4). Messages are in protocol.py."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from eval_harness.errors import UserError
+
+
+class EvaluationProtocol(BaseModel):
+    """Everything that two evaluations must share for their numbers to be compared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["passnet", "strict", "reward"]
+    apply: Literal["direct", "compile"] = "direct"
+    """Run the rewritten GraphModule itself, or through torch.compile(backend=...), as upstream does."""
+    inputs: Literal["passnet", "robust"] = "robust"
+    scoring: Literal["paper", "public", "passwright"] = "passwright"
+    num_draws: int = Field(default=4, ge=1)
+    """Fresh correctness draws a graph."""
+    clock: Literal["paired", "upstream"] = "paired"
+    """The judge's paired blocks, or upstream's per-call trials in the process (never for reward or selection)."""
+    num_clusters: int = Field(default=5, ge=2)
+    """Independent placements of buffers on both sides."""
+    pairs_per_cluster: int = Field(default=8, ge=2)
+    block_ms: float = Field(default=10.0, gt=0)
+    """Target length of one timed block; 1 ms was measured to be too short."""
+    num_warmup: int = 20
+    """Upstream clock only."""
+    num_trials: int = 100
+    """Upstream clock only."""
+    max_timed_graphs: int | None = None
+    """Time at most this many graphs, stratified, redrawn secretly each time; None times all."""
+    graph_timeout_s: float = Field(default=60.0, gt=0)
+    """Wall clock that a candidate may take for one graph up to timing, compilation included."""
+    task_timeout_s: float = Field(default=900.0, gt=0)
+    batch_invariance: Literal["off", "report", "enforce"] = "off"
+    integrity: Literal["full", "upstream"] = "full"
+    """All layers of DESIGN section 6, or upstream's two allow-lists only."""
+    slowdown_exponent: float = 0.0
+    """p of the score: s^(p+1) for a correct graph slower than eager."""
+
+
+PRESETS: dict[str, EvaluationProtocol] = {
+    "strict": EvaluationProtocol(name="strict"),
+    "reward": EvaluationProtocol(
+        name="reward", num_draws=3, pairs_per_cluster=5, max_timed_graphs=8, task_timeout_s=300.0
+    ),
+    "passnet": EvaluationProtocol(
+        name="passnet",
+        apply="compile",
+        inputs="passnet",
+        scoring="paper",
+        num_draws=1,
+        clock="upstream",
+        integrity="upstream",
+    ),
+}
+
+
+def load_protocol(name: str, **overrides: object) -> EvaluationProtocol:
+    """The named preset with overrides. Raises UserError for an unknown name."""
+    if name not in PRESETS:
+        raise UserError(f"--protocol {name}: unknown; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name].model_validate(PRESETS[name].model_dump() | overrides)

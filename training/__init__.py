@@ -1,0 +1,1 @@
+"""What a student learns: SFT, GRPO, serving, evaluation. Imports data, eval_harness and trajectories."""
