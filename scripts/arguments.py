@@ -1,0 +1,65 @@
+"""Arguments that several verbs share, and their checks: one spelling and one error line for each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from eval_harness.errors import UserError
+
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="cpu", metavar="cpu|cuda[:i]", help="where graphs run; default: cpu")
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", metavar="FILE|-", help=f"write {what} as JSON to FILE, or to stdout with -")
+
+
+def add_config(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    shown = f"; default: {default}" if default else ""
+    parser.add_argument("--config", type=Path, default=default, metavar="FILE", help=f"YAML configuration{shown}")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="dotted overrides of the configuration")
+
+
+def check_device(device: str) -> str:
+    """The device, if this machine has it. Raises UserError with the cure. Imports torch for cuda only."""
+    if not _DEVICE.fullmatch(device):
+        raise UserError(f"--device {device}: unknown; give cpu, cuda or cuda:i")
+    if device == "cpu":
+        return device
+    import torch
+
+    if torch.version.cuda is None:
+        raise UserError(f"--device {device}: this torch is a CPU build; install a CUDA build, or use --device cpu")
+    if not torch.cuda.is_available():
+        raise UserError(f"--device {device}: no usable GPU (see `passwright doctor`); use --device cpu")
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise UserError(f"--device {device}: this machine has {torch.cuda.device_count()} GPU(s), counted from cuda:0")
+    return device
+
+
+def write_json(target: str | Path, value: Any) -> None:
+    """Write value as JSON to a file, or to stdout for "-". Raises UserError where the file cannot be made."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    if str(target) == "-":
+        sys.stdout.write(text)
+        return
+    path = Path(target)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); give another path to --json") from None
+
+
+def say(line: str) -> None:
+    """One line of progress, on stderr: stdout holds results only."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,66 @@
+"""`passwright evaluate`: one candidate on one task -> a readable verdict and its record."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+from scripts.arguments import add_device, add_json, check_device, say, write_json
+
+HELP = "Evaluate a pass folder on a task and print the verdict."
+
+TICK_S = 1.0
+"""How often the elapsed time is shown while an evaluation runs."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", metavar="TASK", help="DIR, FILE.parquet[:split][/task_id] or NAME[:split][/task_id]")
+    parser.add_argument("--pass-dir", type=Path, required=True, metavar="DIR", help="the candidate: its pass_dir")
+    parser.add_argument("--protocol", default="strict", metavar="P", help="strict (default), reward or passnet")
+    parser.add_argument("--seed", type=int, help="draw inputs from this seed; default: a secret one")
+    parser.add_argument("--fail-under", type=float, metavar="AS", help="exit with 4 if AS is below this")
+    add_device(parser)
+    add_json(parser, "the Verdict record")
+
+
+def run(args: argparse.Namespace) -> int:
+    from data.passbench import load_task
+    from eval_harness.candidate import Candidate
+    from eval_harness.presets import load_protocol
+
+    protocol = load_protocol(args.protocol)
+    task = load_task(args.task)
+    candidate = Candidate.from_dir(args.pass_dir)
+    device = check_device(args.device)
+
+    from eval_harness.executor import LocalExecutor
+    from eval_harness.verdict_text import render_verdict
+
+    say(f"evaluating {args.pass_dir} on {task.task_id}: {len(task.graphs)} graphs, {protocol.name}, {device}")
+    with LocalExecutor(device=device, num_judges=1) as executor:
+        verdict = await_with_clock(executor.submit(candidate, task, protocol=protocol, seed=args.seed))
+    # with --json - stdout is the record alone, so that it can be piped
+    print(render_verdict(verdict), file=sys.stderr if args.json == "-" else sys.stdout)
+    if args.json:
+        write_json(args.json, verdict.model_dump(mode="json"))
+    if args.fail_under is not None and (verdict.as_score is None or verdict.as_score < args.fail_under):
+        say(f"AS {verdict.as_score} is below --fail-under {args.fail_under}")
+        return 4
+    return 0
+
+
+def await_with_clock(future: Future[Any]) -> Any:
+    """The future's result; on a terminal, with the seconds that have passed."""
+    started = time.monotonic()
+    shown = sys.stderr.isatty()
+    while not wait_for([future], timeout=TICK_S).done:
+        if shown:
+            print(f"\r{time.monotonic() - started:5.0f} s", end="", file=sys.stderr, flush=True)
+    if shown:
+        print("\r", end="", file=sys.stderr, flush=True)
+    return future.result()
