@@ -95,9 +95,9 @@ def first_correct_level(candidate: torch.Tensor, reference: torch.Tensor) -> tup
     """The lowest t in -10..1 with |c - r| <= atol(t) + rtol(t) * |r| everywhere: (t or None, max |c - r|, message).
 
     Both have one shape and one dtype, which fixes the tolerances. A NaN must be where the reference has one, and an
-    infinity must be the same. Dtypes without tolerances must be equal. From t = 1 on the levels use correctness at t = 1, so 2
-    to 4 are never returned. The message is empty if t <= -5, else it names the worst element. max |c - r| is over
-    positions where both are finite.
+    infinity must be the same. Dtypes without tolerances must be equal. From t = 1 on the levels use correctness at
+    t = 1, so 2 to 4 are never returned. The message is empty if t <= -5, else it names the worst element. max |c - r|
+    is over positions where both are finite.
     """
     if candidate.shape != reference.shape or candidate.dtype != reference.dtype:
         raise ValueError(f"compare_meta comes first: {OutputMeta.of(candidate)} against {OutputMeta.of(reference)}")
@@ -218,9 +218,7 @@ def _finite_magnitude(expected: torch.Tensor) -> torch.Tensor:
     return _wide(expected).abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def _raised_level(
-    level: int | None, difference: torch.Tensor, magnitude: torch.Tensor, dtype: str
-) -> int | None:
+def _raised_level(level: int | None, difference: torch.Tensor, magnitude: torch.Tensor, dtype: str) -> int | None:
     """The lowest level from `level` on that allows every difference; None if t = 1 does not.
 
     Tolerances grow with t, so only elements beyond one level are looked at for the next.
