@@ -22,9 +22,12 @@ class StopReason(StrEnum):
     SUBMITTED = "SUBMITTED"
     """The policy answered without a tool call."""
     TURN_LIMIT = "TURN_LIMIT"
+    EVALUATION_LIMIT = "EVALUATION_LIMIT"
+    """The attempt has used its evaluations."""
     TOKEN_LIMIT = "TOKEN_LIMIT"
     TIME_LIMIT = "TIME_LIMIT"
     BUDGET_LIMIT = "BUDGET_LIMIT"
+    """The collection's money is spent; a resume with a larger budget goes on with the attempt."""
     FORMAT_ERROR = "FORMAT_ERROR"
     """Too many malformed tool calls in a row."""
     CONTEXT_LIMIT = "CONTEXT_LIMIT"
@@ -79,6 +82,8 @@ class Message(BaseModel):
     name: str | None = None
     """Of the tool, in a tool message."""
     usage: Usage | None = None
+    finish_reason: str | None = None
+    """Of an assistant message, as the endpoint gave it; "length" means that the answer was cut off."""
     turn: int | None = None
     """1-based; None before the first turn."""
 

@@ -8,13 +8,14 @@
     pass_evaluator {}    judges pass_dir as it is now; its result is the text of the verdict
 
 Which paths there are: see workspace.py. pass_evaluator needs the evaluator and is executed by environment.py. A
-malformed call (unknown tool, not JSON, a wrong argument) is a MalformedCallError; a well-formed call that fails (no such
-file) is an observation like any other. Both are answered with what was wrong; only the first counts as a format error.
+malformed call (unknown tool, not JSON, a wrong argument) is a MalformedCallError; a well-formed call that fails (no
+such file) is an observation like any other. Both are answered with what was wrong; only the first is a format error.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ _ARGUMENT_SCHEMAS: dict[str, dict[str, Any]] = {
     "new_str": {"type": "string"},
     "insert_line": {"type": "integer", "description": "insert: after this line, 0 for the top"},
     "insert_text": {"type": "string"},
-    "view_range": {"type": "array", "items": {"type": "integer"}, "description": "view: [first, last] line, last -1: end"},
+    "view_range": {"type": "array", "items": {"type": "integer"}, "description": "view: [first, last], -1: end"},
 }
 
 TOOLS: list[dict[str, Any]] = [
@@ -178,7 +179,7 @@ def _str_replace(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
 
 
 def _insert(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    lines, after = workspace.read(arguments["path"]).splitlines(keepends=True), arguments["insert_line"]
+    lines, after = re.findall(r"[^\n]*\n|[^\n]+", workspace.read(arguments["path"])), arguments["insert_line"]
     if not 0 <= after <= len(lines):
         raise WorkspaceError(f"insert_line {after}: the file has {len(lines)} lines; 0 is its top")
     text = arguments["insert_text"]

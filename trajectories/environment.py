@@ -1,0 +1,237 @@
+"""PassEnvironment: reset, step, score for one attempt at one task; single-use. It knows no model and no training.
+
+assistant message -> its tool calls, in order -> one tool message each, with "turns left: N" -> done, or not.
+
+The teacher, the student and GRPO use the same one. What the policy does wrong is an observation; what we or the machine
+do wrong is a HarnessError, raised out of step, never a score.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from data.task import Task
+from eval_harness.candidate import Candidate, MalformedCandidateError
+from eval_harness.errors import HarnessError
+from eval_harness.executor import Evaluator
+from eval_harness.presets import EvaluationProtocol, load_protocol
+from eval_harness.verdict import Verdict
+from eval_harness.verdict_text import render_feedback
+from trajectories.prompts import PromptConfig, render_messages
+from trajectories.record import EvaluationRecord, Message, StopReason, ToolCall
+from trajectories.tools import PASS_EVALUATOR, MalformedCallError, clip, edit_files, parse_arguments
+from trajectories.workspace import Workspace
+
+_POLL_S = 0.5
+"""How often a wait for a verdict looks whether the run was cancelled."""
+
+
+class AttemptCancelledError(RuntimeError):
+    """The run is being closed; the attempt stays unfinished and a resume takes it up."""
+
+
+class AgentLimits(BaseModel):
+    """What one attempt may use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_turns: int = Field(default=50, ge=1)
+    max_evaluations: int | None = Field(default=None, ge=1)
+    """Verdicts an attempt; the attempt ends with the last. An unchanged pass folder costs none."""
+    time_limit_s: float | None = Field(default=7200.0, gt=0)
+    """Wall clock of the attempt, waiting for the evaluator included; looked at between turns."""
+    max_total_tokens: int | None = Field(default=None, ge=1)
+    """Input and output tokens of all answers together, as the endpoint counts them."""
+    max_malformed_in_a_row: int = Field(default=5, ge=1)
+    """Turns in a row without one readable call; then the attempt ends as FORMAT_ERROR."""
+    max_reply_chars: int = Field(default=4_000, ge=200)
+    """Each tool result is clipped to this."""
+    max_harness_retries: int = Field(default=1, ge=0)
+    """An evaluation that failed by our fault, or came back UNSTABLE, is asked for again this often."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the environment answered to one assistant message."""
+
+    messages: list[Message]
+    """Tool messages in the order of the calls, or one user message for an answer that was cut off."""
+    done: bool
+    stop_reason: StopReason | None = None
+    """Set when done."""
+    num_malformed: int = 0
+    """Calls of this turn that could not be read."""
+
+
+@dataclass
+class PassEnvironment:
+    """One attempt at one task. Not thread-safe; different environments may run in different threads."""
+
+    task: Task
+    evaluator: Evaluator
+    protocol: EvaluationProtocol = field(default_factory=lambda: load_protocol("reward"))
+    limits: AgentLimits = field(default_factory=AgentLimits)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    pass_files: Mapping[str, str] | None = None
+    """A pass folder to start from."""
+    known_evaluations: Sequence[EvaluationRecord] = ()
+    """Verdicts of an interrupted attempt: the same folder is not evaluated again when its turns are gone through."""
+    cancelled: Callable[[], bool] = threading.Event().is_set
+    """Asked while waiting for a verdict; True raises AttemptCancelledError."""
+
+    evaluations: list[EvaluationRecord] = field(default_factory=list, init=False)
+    num_turns: int = field(default=0, init=False)
+    num_tokens: int = field(default=0, init=False)
+    stop_reason: StopReason | None = field(default=None, init=False)
+
+    def reset(self) -> list[Message]:
+        """The system and the task message. Only once: an attempt needs a fresh environment."""
+        if hasattr(self, "workspace"):
+            raise RuntimeError("a PassEnvironment serves one attempt; make a new one")
+        self.workspace = Workspace(self.task, pass_files=self.pass_files)
+        self._started = time.monotonic()
+        self._malformed_in_a_row = 0
+        return render_messages(self.task, self.evaluator.device, self.limits.max_turns, self.prompt)
+
+    def step(self, message: Message) -> StepResult:
+        """Execute one assistant message. Raises HarnessError, AttemptCancelledError."""
+        if self.stop_reason is not None:
+            raise RuntimeError(f"the attempt has ended ({self.stop_reason}); make a new environment")
+        self.num_turns += 1
+        if message.usage is not None:
+            self.num_tokens += message.usage.input_tokens + message.usage.output_tokens
+        replies, num_malformed = [], 0
+        for call in message.tool_calls:
+            text, malformed = self._execute(call)
+            num_malformed += malformed
+            replies.append(self._reply("tool", text, call))
+        was_cut = not message.tool_calls and message.finish_reason == "length"
+        if was_cut:
+            replies.append(self._reply("user", "Your answer was cut off at the token limit. Be shorter; call a tool."))
+        if num_malformed < len(message.tool_calls):
+            self._malformed_in_a_row = 0
+        else:
+            self._malformed_in_a_row += 1
+        self.stop_reason = self._stop_reason(ended=not message.tool_calls and not was_cut)
+        return StepResult(replies, self.stop_reason is not None, self.stop_reason, num_malformed)
+
+    def score(self) -> int | None:
+        """Index into evaluations of the best one: covered AS, then AS, then the earliest; None if none has a score."""
+        return best_index([record.verdict for record in self.evaluations])
+
+    @property
+    def turns_left(self) -> int:
+        return self.limits.max_turns - self.num_turns
+
+    def _stop_reason(self, *, ended: bool) -> StopReason | None:
+        limits = self.limits
+        if ended:
+            return StopReason.SUBMITTED
+        if self._malformed_in_a_row >= limits.max_malformed_in_a_row:
+            return StopReason.FORMAT_ERROR
+        if limits.max_evaluations is not None and len(self.evaluations) >= limits.max_evaluations:
+            return StopReason.EVALUATION_LIMIT
+        if limits.max_total_tokens is not None and self.num_tokens >= limits.max_total_tokens:
+            return StopReason.TOKEN_LIMIT
+        if limits.time_limit_s is not None and time.monotonic() - self._started >= limits.time_limit_s:
+            return StopReason.TIME_LIMIT
+        return StopReason.TURN_LIMIT if self.turns_left <= 0 else None
+
+    def _reply(self, role: str, text: str, call: ToolCall | None = None) -> Message:
+        content = f"{text}\nturns left: {self.turns_left}"
+        if call is None:
+            return Message(role=role, content=content, turn=self.num_turns)
+        return Message(role=role, content=content, tool_call_id=call.id, name=call.name, turn=self.num_turns)
+
+    def _execute(self, call: ToolCall) -> tuple[str, bool]:
+        """The observation, and whether the call was malformed."""
+        max_chars = self.limits.max_reply_chars
+        try:
+            arguments = parse_arguments(call)
+        except MalformedCallError as error:
+            return clip(f"malformed call: {error}", max_chars, "write the call again"), True
+        if call.name == PASS_EVALUATOR:
+            return self._evaluate_workspace(), False
+        return edit_files(self.workspace, arguments, max_chars=max_chars), False
+
+    def _evaluate_workspace(self) -> str:
+        max_evaluations, max_chars = self.limits.max_evaluations, self.limits.max_reply_chars
+        try:
+            candidate = self.workspace.freeze()
+        except MalformedCandidateError as error:
+            return clip(f"pass_dir cannot be evaluated: {error}", max_chars, "mend it first")
+        for number, record in enumerate(self.evaluations, start=1):
+            # a second look at one folder would only draw another lot of the timing noise
+            if record.verdict.complete and record.verdict.candidate_hash == candidate.candidate_hash:
+                return f"pass_dir is as it was at evaluation {number} (turn {record.turn}); its verdict stands. Edit first."
+        if max_evaluations is not None and len(self.evaluations) >= max_evaluations:
+            return f"no evaluations left: all {max_evaluations} are used"
+        verdict = self._known_verdict(candidate) or self._fresh_verdict(candidate)
+        self.evaluations.append(
+            EvaluationRecord(turn=self.num_turns, verdict=verdict, files=dict(candidate.files))
+        )
+        return clip(render_feedback(verdict, max_chars=max_chars), max_chars, "the rest is left out")
+
+    def _known_verdict(self, candidate: Candidate) -> Verdict | None:
+        position = len(self.evaluations)
+        if position < len(self.known_evaluations):
+            record = self.known_evaluations[position]
+            if record.turn == self.num_turns and record.files == dict(candidate.files):
+                return record.verdict
+        return None
+
+    def _fresh_verdict(self, candidate: Candidate) -> Verdict:
+        return evaluate_with_retries(
+            self.evaluator,
+            candidate,
+            self.task,
+            protocol=self.protocol,
+            max_retries=self.limits.max_harness_retries,
+            cancelled=self.cancelled,
+        )
+
+
+def best_index(verdicts: Sequence[Verdict]) -> int | None:
+    """Index of the best complete verdict by covered AS, then AS, then the earliest."""
+    scored = [
+        ((verdict.as_covered or 0.0, verdict.as_score), -index)
+        for index, verdict in enumerate(verdicts)
+        if verdict.complete and verdict.as_score is not None
+    ]
+    return -max(scored)[1] if scored else None
+
+
+def evaluate_with_retries(
+    evaluator: Evaluator,
+    candidate: Candidate,
+    task: Task,
+    *,
+    protocol: EvaluationProtocol,
+    max_retries: int = 1,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Verdict:
+    """One verdict with secret seeds, asked for again after a failure of ours or an UNSTABLE one.
+
+    Raises HarnessError after the last try; an UNSTABLE verdict of the last try is returned as it is.
+    """
+    for tries_left in range(max_retries, -1, -1):
+        future = evaluator.submit(candidate, task, protocol=protocol, seed=None)
+        while not wait([future], timeout=_POLL_S).done:
+            if cancelled():
+                future.cancel()
+                raise AttemptCancelledError
+        try:
+            verdict = future.result()
+        except HarnessError:
+            if not tries_left:
+                raise
+            continue
+        if verdict.complete or not tries_left:
+            return verdict
+    raise AssertionError("unreachable")
