@@ -1,7 +1,7 @@
 """YAML file + dotted overrides -> a checked pydantic model, and the run record that lies beside every output.
 
 OmegaConf merges (it reads 1e-4 as a float, which PyYAML does not); pydantic with extra="forbid" checks. Every mistake
-of the user is one UserError that names the file or override, the key and the cure. Environment variables are never read.
+of the user is one UserError naming the file or override, the key and the cure. Environment variables are never read.
 """
 
 from __future__ import annotations

@@ -1,0 +1,50 @@
+# make quickstart | test | lint | check-extras | clean. Each target does all of its own set-up: a virtual environment and
+# the pinned dependencies of a machine without a GPU (on a GPU machine see the README and constraints/cuda.txt).
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints/cpu.txt
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# One thread for each process by default: the tests start processes themselves, and torch would give each all cores.
+TEST_ENV := OMP_NUM_THREADS=1
+
+.PHONY: help quickstart test lint setup check-extras clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make quickstart    the whole loop on a small slice, ends in runs/quickstart/report.html"
+	@echo "make test          lint, types and every test of a machine without a GPU"
+	@echo "make lint          ruff and mypy"
+	@echo "make check-extras  does each extra of pyproject.toml resolve (needs a package index; minutes)"
+	@echo "make clean         removes the virtual environment, caches and runs/"
+
+setup: $(STAMP)
+
+# The stamp is written last: an interrupted installation is done again.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Passwright needs Python 3.11 or newer; set PYTHON=")'
+	@test -x $(BIN)/python || { echo "set-up: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "set-up: installing with $(CONSTRAINTS) (some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on -e '.[train,dev]' -c $(CONSTRAINTS)
+	@touch $@
+	@echo "set-up: done"
+
+quickstart: $(STAMP)
+	@$(BIN)/python -m scripts.quickstart --config configs/quickstart.yaml
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# pytest last, so that its closing line is the last one
+test: lint
+	$(TEST_ENV) $(BIN)/python -m pytest -q --durations=10
+
+check-extras: $(STAMP)
+	$(BIN)/python -m scripts.check_extras
+
+clean:
+	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
