@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
         started = time.monotonic()
         resolved, line = resolve(extra)
         mark = "resolves" if resolved else "DOES NOT RESOLVE"
-        print(f"{extra}: {mark} with {CONSTRAINTS.get(extra, CPU)} ({time.monotonic() - started:.0f} s) {line}", flush=True)
+        seconds = time.monotonic() - started
+        print(f"{extra}: {mark} with {CONSTRAINTS.get(extra, CPU)} ({seconds:.0f} s) {line}", flush=True)
         if not resolved:
             failed.append(extra)
     return 1 if failed else 0
