@@ -122,7 +122,7 @@ def first_correct_level(candidate: torch.Tensor, reference: torch.Tensor) -> tup
         if bool(beyond.any()):
             worst.add(difference / allowed, beyond, offset, ours, expected)
         level = None if exact else _raised_level(level, difference, magnitude, dtype)
-    return level, largest, worst.message(tuple(reference.shape), reference.numel(), exact)
+    return level, largest, worst.message(tuple(reference.shape), dtype, exact)
 
 
 def oracle_ok(
@@ -168,13 +168,14 @@ class _Worst:
             self.index = offset + index
             self.values = (ours[index].item(), expected[index].item())
 
-    def message(self, shape: tuple[int, ...], num_elements: int, exact: bool) -> str:
+    def message(self, shape: tuple[int, ...], dtype: str, exact: bool) -> str:
         if self.count == 0:
             return ""
-        rule = "differ (this dtype must be equal)" if exact else f"are beyond the tolerance at t = {STRICT_LEVEL}"
+        name = dtype.removeprefix("torch.")
+        rule = f"differ ({name} must be equal)" if exact else f"are beyond the {name} tolerance at t = {STRICT_LEVEL}"
         position = _text(_unravel(self.index, shape)) if shape else "()"
         ours, expected = (_number(value) for value in self.values)
-        return f"{self.count} of {num_elements} elements {rule}; worst at {position}: {ours}, expected {expected}"
+        return f"{self.count} of {math.prod(shape)} elements {rule}; worst at {position}: {ours}, expected {expected}"
 
 
 def _chunks(candidate: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
