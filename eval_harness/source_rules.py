@@ -1,0 +1,68 @@
+"""Static rules over every file of a pass folder: the first and cheapest integrity layer (DESIGN section 6).
+
+Covered: what a folder names. Imports, library functions, builtins and special attributes by allow-list, followed
+through aliases, from-imports and sibling files; C++ and CUDA text handed to load_inline. Not covered: what values do at
+run time. Arithmetic on tensors, caches, outputs that are constants and kernels that never run are found by the dispatch
+guard, the provenance check and the comparison; a verdict rests on those, and this layer names the line.
+
+A syntax error is no violation: syntax_error() reports it, and the judge makes it a COMPILE_ERROR.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import PurePosixPath
+from typing import Literal
+
+from eval_harness.candidate import Candidate
+from eval_harness.source_cpp import check_cpp
+from eval_harness.source_scope import Folder
+from eval_harness.source_upstream import check_upstream
+from eval_harness.source_visitor import SourceVisitor
+from eval_harness.verdict import Violation
+
+CPP_SUFFIXES = frozenset({".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp"})
+
+
+def syntax_error(candidate: Candidate) -> str | None:
+    """"Fuse.py:12: invalid syntax", for the first file that Python cannot parse, or None."""
+    for path, text in candidate.files.items():
+        if path.endswith(".py"):
+            try:
+                ast.parse(text, filename=path)
+            except SyntaxError as error:
+                return f"{path}:{error.lineno or 1}: {error.msg}"
+            except (ValueError, RecursionError, MemoryError) as error:
+                return f"{path}:1: cannot be parsed ({error})"
+    return None
+
+
+def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "full") -> list[Violation]:
+    """Every broken source rule of the folder, in order of file and line; empty for an honest pass.
+
+    "full" is DESIGN section 6; "upstream" is PassBench's pair of allow-lists (source_upstream.py). Files that cannot be
+    parsed are left out: see syntax_error.
+    """
+    trees: dict[str, ast.Module] = {}
+    for path, text in candidate.files.items():
+        if path.endswith(".py"):
+            try:
+                trees[path] = ast.parse(text, filename=path)
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+    rule_files = {f"{name}.py" for name in candidate.rule_names}
+    if level == "upstream":
+        return check_upstream({path: tree for path, tree in trees.items() if path in rule_files})
+    folder = Folder(trees)
+    found: list[Violation] = []
+    for scope in folder.scopes.values():
+        visitor = SourceVisitor(scope, folder, is_rule=scope.path in rule_files)
+        visitor.visit(scope.tree)
+        found.extend(visitor.found)
+    for path, text in candidate.files.items():
+        if PurePosixPath(path).suffix in CPP_SUFFIXES:
+            found.extend(
+                Violation(rule="source.cpp-call", layer="source", file=path, line=line, message=message)
+                for line, message in check_cpp(text)
+            )
+    return sorted(found, key=lambda violation: (violation.file or "", violation.line or 0, violation.rule))
