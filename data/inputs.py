@@ -1,9 +1,9 @@
 """Input tensors of a graph, drawn from its metas: whole draws for correctness, cheap windows for timing.
 
-Two modes (DESIGN section 2). "passnet" is upstream's way, kept for comparison with the paper: its statistics often round
-to 0, which makes inputs constant. "robust", the default, draws from the same statistics with a floor under std, and has
-a second, wider draw (`spread`). Everything is drawn on the CPU by an own generator: the process-wide one is not touched.
-Whether a draw counts (eager against a float64 oracle) is the harness's business, not decided here.
+Two modes (DESIGN section 2). "passnet" is upstream's way, kept for comparison with the paper: its statistics often
+round to 0, which makes inputs constant. "robust", the default, draws from the same statistics with a floor under std,
+and has a second, wider draw (`spread`). Everything is drawn on the CPU by an own generator: the process-wide one is not
+touched. Whether a draw counts (eager against a float64 oracle) is the harness's business, not decided here.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def draw_inputs(
 class InputPool:
     """Fresh inputs at the cost of a copy: each window is a random slice of values that were drawn once.
 
-    Every tensor has a pool of num_elements + POOL_MARGIN values; a window takes an offset for each tensor apart. Tensors
-    whose meta holds `data` are constant. On `device`, so that a window is a copy within it.
+    Every tensor has a pool of num_elements + POOL_MARGIN values; a window takes an offset for each tensor apart.
+    Tensors whose meta holds `data` are constant. Pools lie on `device`, so a window is a copy within it.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class InputPool:
 
     def empty(self) -> dict[str, torch.Tensor]:
         """Uninitialised destinations for window_into."""
-        return {name: torch.empty(self._shapes[name], dtype=p.dtype, device=p.device) for name, p in self._pools.items()}
+        return {name: pool.new_empty(self._shapes[name]) for name, pool in self._pools.items()}
 
     def window(self, generator: random.Random) -> dict[str, torch.Tensor]:
         """New contiguous tensors with fresh content, in argument order; the generator chooses the offsets."""
@@ -119,10 +119,10 @@ class InputPool:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """"torch.float32" -> torch.float32. Raises MalformedGraphError."""
+    """ "torch.float32" -> torch.float32. Raises MalformedGraphError."""
     dtype = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(dtype, torch.dtype):
-        raise MalformedGraphError(f"{name!r} is no dtype of PyTorch; write it as in \"torch.float32\"")
+        raise MalformedGraphError(f'{name!r} is no dtype of PyTorch; write it as in "torch.float32"')
     return dtype
 
 
@@ -176,15 +176,13 @@ def _constant(graph: Graph, spec: TensorSpec, dtype: torch.dtype) -> torch.Tenso
         raise MalformedGraphError(f"{graph.name}: class {spec.class_name}: data is not numeric ({error})") from None
     if values.numel() != spec.num_elements:
         raise MalformedGraphError(
-            f"{graph.name}: class {spec.class_name}: data holds {values.numel()} values, shape {list(spec.shape)} needs "
-            f"{spec.num_elements}; correct one of them"
+            f"{graph.name}: class {spec.class_name}: data holds {values.numel()} values, shape {list(spec.shape)} "
+            f"needs {spec.num_elements}; correct one of them"
         )
     return values
 
 
-def _passnet_floats(
-    spec: TensorSpec, num_values: int, dtype: torch.dtype, generator: torch.Generator
-) -> torch.Tensor:
+def _passnet_floats(spec: TensorSpec, num_values: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     """Upstream's draw: randn * std * 0.2 + mean in the tensor's own dtype, then clamped."""
     mean = 0.0 if spec.mean is None else spec.mean
     std = PASSNET_MISSING_STD if spec.std is None else spec.std

@@ -90,7 +90,7 @@ def load_tasks(ref: str | Path) -> list[Task]:
         return _load_parquet(BUNDLED_DIR / f"{matched['source']}.parquet", matched["split"], matched["task_id"])
     if path.is_dir():
         if is_graph_dir(path):
-            raise MalformedTaskError(f"{path}: a graph, not a task; list its path in the {GRAPH_LIST_FILE} of a task folder")
+            raise MalformedTaskError(f"{path}: a graph, not a task; name it in the {GRAPH_LIST_FILE} of a task folder")
         task_dirs = sorted(file.parent for file in path.glob(f"*/{GRAPH_LIST_FILE}"))
         if task_dirs:
             return [_load_task_dir(task_dir) for task_dir in task_dirs]
@@ -169,7 +169,7 @@ def _load_task_dir(path: Path) -> Task:
         graph_dir = _follow(path, name)
         if not is_graph_dir(graph_dir):
             missing = GRAPH_NET_FILE if not (graph_dir / GRAPH_NET_FILE).is_file() else MODEL_FILE
-            raise MalformedTaskError(f"{graph_dir / missing}: missing; {list_path} names it: add the file or drop the line")
+            raise MalformedTaskError(f"{graph_dir / missing}: missing, but {list_path} names it; drop the line")
         graphs.append(load_graph(graph_dir, name=name))
     uids = tuple(_lines(path / SAMPLE_UIDS_FILE)) if (path / SAMPLE_UIDS_FILE).is_file() else ()
     about = _read_about(path / TASK_FACTS_FILE)
