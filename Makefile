@@ -1,6 +1,9 @@
 # make quickstart | test | lint | check-extras | clean. Each target does all of its own set-up: a virtual environment and
 # the pinned dependencies of a machine without a GPU (on a GPU machine see the README and constraints/cuda.txt).
 
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu.txt
@@ -27,7 +30,9 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Passwright needs Python 3.11 or newer; set PYTHON=")'
 	@test -x $(BIN)/python || { echo "set-up: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "set-up: installing with $(CONSTRAINTS) (some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on -e '.[train,dev]' -c $(CONSTRAINTS)
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -e '.[train,dev]' -c $(CONSTRAINTS) 2>&1 \
+	  | tee $(VENV)/install.log | sed -unE '/\([0-9.]+ MB\)|^ERROR/p; s/^(Installing collected packages).*/  \1/p' \
+	  || { echo "set-up: failed; all of pip's output is in $(VENV)/install.log"; exit 1; }
 	@touch $@
 	@echo "set-up: done"
 

@@ -25,8 +25,13 @@ BROKEN_PIPE = 141
 
 VERBS = {
     "evaluate": "scripts.verbs.evaluate",
+    "tasks": "scripts.verbs.tasks",
+    "show": "scripts.verbs.show",
+    "doctor": "scripts.verbs.doctor",
 }
 """Verb -> module with HELP, add_arguments(parser) and run(args) -> exit status."""
+
+DATA_ERRORS = (("data.graph", "MalformedGraphError"), ("data.passbench", "MalformedTaskError"))
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -86,11 +91,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def is_user_mistake(error: BaseException) -> bool:
-    """UserError, or data's own MalformedGraphError (data imports nothing of ours, so it cannot be a UserError)."""
+    """UserError, or one of data's own refusals (data imports nothing of ours, so they cannot be UserErrors)."""
     if isinstance(error, UserError):
         return True
-    graph_module = sys.modules.get("data.graph")
-    return graph_module is not None and isinstance(error, graph_module.MalformedGraphError)
+    # looked up among what is loaded: importing data's modules here would slow every start
+    return any(
+        (module := sys.modules.get(module_name)) is not None and isinstance(error, getattr(module, class_name))
+        for module_name, class_name in DATA_ERRORS
+    )
 
 
 def _disk_full(error: BaseException | None) -> str | None:

@@ -28,6 +28,9 @@ from scripts.machine import describe_machine, library_versions
 RUN_RECORD_FILE = "run_record.json"
 RUN_RECORD_VERSION = 1
 
+SHIPPED_ROOT = Path(__file__).resolve().parent.parent
+"""Where configs/ lies: the repository, or site-packages of an installed wheel."""
+
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
@@ -110,6 +113,8 @@ def refuse_other_config(out_dir: Path, config: BaseModel) -> None:
 
 
 def _read_yaml(path: Path) -> Any:
+    if not path.exists() and path.parts[:1] == ("configs",):
+        path = SHIPPED_ROOT / path  # a shipped configuration, from whatever folder the command is given
     if not path.is_file():
         raise UserError(f"{path}: no such configuration file; {_nearest_file(path)}")
     try:
