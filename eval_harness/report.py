@@ -1,0 +1,187 @@
+"""Report: verdict records of one or more runs -> the structure of report.json. Loads without torch.
+
+Numbers come from verdicts only, never from what a run said of itself. Rows that are compared share a protocol, a device
+and a task set; anything else is refused unless asked for, and then said in the report. The HTML page is made from this
+structure in trajectories/pages.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval_harness.errors import UserError
+from eval_harness.paper_figures import PASSNET_TABLE_1
+from eval_harness.presets import PRESETS
+from eval_harness.report_row import ReportRow, TrajectoryCounts, protocol_scoring
+from eval_harness.scores import geometric_mean
+from eval_harness.summary import is_scored, summarize
+from eval_harness.verdict import Outcome, Verdict
+from eval_harness.verdict_text import missing_confinement
+
+REPORT_SCHEMA_VERSION = 1
+REPORT_FILE = "report.json"
+_MACHINE_KEYS = ("device_name", "gpu", "gpus", "processor")
+"""Facts of Verdict.machine that make two clocks incomparable."""
+
+
+def build_report(
+    rows: Sequence[ReportRow],
+    *,
+    title: str = "Passwright report",
+    trajectories: TrajectoryCounts | None = None,
+    loss_curve: Sequence[Mapping[str, Any]] = (),
+    run: Mapping[str, Any] | None = None,
+    allow_mixed: bool = False,
+) -> dict[str, Any]:
+    """report.json as plain data.
+
+    loss_curve: records with "step" and "loss" (a trainer's log history; other records are left out). run: what the
+    caller wants to keep beside the numbers, such as the resolved configuration. Raises UserError for no rows, two rows
+    of one name, or rows that cannot be compared (see the module), unless allow_mixed.
+    """
+    if not rows:
+        raise UserError("report: no rows; give at least one file of verdicts")
+    twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
+    if twice:
+        raise UserError(f"report: two rows are named {twice[0]!r}; name each row once")
+    warnings = _incomparable(rows)
+    if warnings and not allow_mixed:
+        raise UserError(f"report: {warnings[0]}; evaluate alike, or allow mixed rows")
+    first = next(iter(rows[0].verdicts.values()))
+    warnings += _confinement_warnings(rows)
+    return _plain(
+        {
+            "schema_version": REPORT_SCHEMA_VERSION,
+            "title": title,
+            "protocol": _settings(first.protocol),
+            "device": first.device,
+            "num_tasks": len(rows[0].verdicts),
+            "num_graphs": sum(len(verdict.graphs) for verdict in rows[0].verdicts.values()),
+            "rows": [_row_data(row) for row in rows],
+            "tasks": _task_table(rows),
+            "trajectories": trajectories.model_dump() if trajectories else None,
+            "loss_curve": [
+                {"step": entry["step"], "loss": entry["loss"]} for entry in loss_curve if {"step", "loss"} <= set(entry)
+            ],
+            "warnings": warnings,
+            "machine": first.machine,
+            "versions": first.versions,
+            "run": dict(run or {}),
+            "paper": PASSNET_TABLE_1,
+        }
+    )
+
+
+def write_report(report: Mapping[str, Any], out_dir: Path) -> Path:
+    """Write report.json into out_dir (created), whole or not at all; returns its path."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / REPORT_FILE
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps(report, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def _row_data(row: ReportRow) -> dict[str, Any]:
+    scoring, p = protocol_scoring(next(iter(row.verdicts.values())).protocol)
+    summary = summarize(row.verdicts.values(), scoring=scoring, p=p)
+    scores = {task_id: verdict.as_score for task_id, verdict in row.verdicts.items()}
+    ratios = [
+        fresh / best
+        for task_id, best in row.feedback_scores.items()
+        if best > 0 and (fresh := scores.get(task_id)) is not None
+    ]
+    return {
+        "name": row.name,
+        "note": row.note,
+        "attempts": row.attempts,
+        "totals": row.totals,
+        "summary": summary.model_dump(),
+        "fresh_over_feedback": geometric_mean(ratios),
+        "as_by_turn": row.as_by_turn,
+    }
+
+
+def _task_table(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
+    """A line a task, with every row's figures on it; None where a row has no verdict of the task."""
+    task_ids = sorted({task_id for row in rows for task_id in row.verdicts})
+    return [
+        {"task_id": task_id, "rows": {row.name: _task_cell(row.verdicts.get(task_id)) for row in rows}}
+        for task_id in task_ids
+    ]
+
+
+def _task_cell(verdict: Verdict | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    failing = [graph for graph in verdict.graphs if graph.outcome is not Outcome.CORRECT]
+    speedups = [g.speedup for g in verdict.graphs if g.outcome is Outcome.CORRECT and g.speedup is not None]
+    return {
+        "as_score": verdict.as_score,
+        "as_covered": verdict.as_covered,
+        "num_correct": verdict.num_correct,
+        "num_graphs": len(verdict.graphs),
+        "g_mean": geometric_mean(speedups),
+        "outcomes": dict(Counter(graph.outcome.value for graph in verdict.graphs).most_common()),
+        "violations": sorted({violation.rule for violation in verdict.all_violations}),
+        "reason": failing[0].message if failing else "",
+        "candidate_hash": verdict.candidate_hash,
+    }
+
+
+def _incomparable(rows: Sequence[ReportRow]) -> list[str]:
+    """Why rows must not stand in one table."""
+    first = rows[0]
+    reasons = []
+    protocols = {verdict.protocol for row in rows for verdict in row.verdicts.values()}
+    if len(protocols) > 1:
+        reasons.append(f"verdicts of different protocols ({', '.join(sorted(protocols))})")
+    devices = {_device(verdict) for row in rows for verdict in row.verdicts.values()}
+    if len(devices) > 1:
+        reasons.append(f"verdicts of different devices ({'; '.join(sorted(devices))})")
+    tasks = {task_id: verdict.task_hash for task_id, verdict in first.verdicts.items()}
+    for row in rows[1:]:
+        other = {task_id: verdict.task_hash for task_id, verdict in row.verdicts.items()}
+        if other != tasks:
+            unlike = sorted(task_id for task_id in tasks | other if tasks.get(task_id) != other.get(task_id))
+            reasons.append(f"rows {first.name!r} and {row.name!r} differ in their task set, first in {unlike[0]!r}")
+    return reasons
+
+
+def _device(verdict: Verdict) -> str:
+    facts = [f"{key} {verdict.machine[key]}" for key in _MACHINE_KEYS if verdict.machine.get(key)]
+    return ", ".join([verdict.device.split(":")[0], *facts])
+
+
+def _confinement_warnings(rows: Sequence[ReportRow]) -> list[str]:
+    missing: dict[str, str] = {}
+    for row in rows:
+        for verdict in row.verdicts.values():
+            missing |= missing_confinement(verdict)
+    warnings = [f"confinement layer {layer} was not on: {why}" for layer, why in sorted(missing.items())]
+    for row in rows:
+        unstable = [task_id for task_id, verdict in row.verdicts.items() if not is_scored(verdict)]
+        if unstable:
+            warnings.append(f"row {row.name!r} has no AS: {len(unstable)} task(s) unstable, first {unstable[0]!r}")
+    return warnings
+
+
+def _settings(protocol: str) -> dict[str, Any]:
+    preset = PRESETS.get(protocol)
+    return preset.model_dump() if preset else {"name": protocol}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
