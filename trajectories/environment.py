@@ -169,7 +169,7 @@ class PassEnvironment:
         for number, record in enumerate(self.evaluations, start=1):
             # a second look at one folder would only draw another lot of the timing noise
             if record.verdict.complete and record.verdict.candidate_hash == candidate.candidate_hash:
-                return f"pass_dir is as it was at evaluation {number} (turn {record.turn}); its verdict stands. Edit first."
+                return f"pass_dir is as at evaluation {number} (turn {record.turn}); its verdict stands. Edit first."
         if max_evaluations is not None and len(self.evaluations) >= max_evaluations:
             return f"no evaluations left: all {max_evaluations} are used"
         verdict = self._known_verdict(candidate) or self._fresh_verdict(candidate)

@@ -56,7 +56,8 @@ def render_graphs(task: Task, *, max_chars: int) -> str:
         left -= len(block) + 2
         num_rows_left_out += rows_left_out
     if num_unlisted or num_rows_left_out:
-        blocks.append(f"({num_unlisted + num_rows_left_out} graphs are not shown here; {INDEX_FILE} names all of them.)")
+        num_hidden = num_unlisted + num_rows_left_out
+        blocks.append(f"({num_hidden} graphs are not shown here; {INDEX_FILE} names all of them.)")
     return "\n\n".join(blocks)[:max_chars]
 
 
@@ -155,17 +156,18 @@ class _LiteralFinder(ast.NodeTransformer):
         self.texts: list[str] = []
 
     def visit(self, node: ast.AST) -> ast.AST:
-        is_sequence = isinstance(node, ast.Tuple | ast.List) and node.elts and isinstance(node.ctx, ast.Load)
-        if isinstance(node, ast.Constant) or (is_sequence and all(_is_number(item) for item in node.elts)):
-            self.texts.append(ast.unparse(node))
-            return ast.Constant(value=...)
-        if isinstance(node, ast.expr) and _is_number(node):
-            self.texts.append(ast.unparse(node))
-            return ast.Constant(value=...)
-        if isinstance(node, ast.Attribute) and _is_torch_dtype(node):
+        if isinstance(node, ast.expr) and _is_literal(node):
             self.texts.append(ast.unparse(node))
             return ast.Constant(value=...)
         return self.generic_visit(node)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple | ast.List):
+        return bool(node.elts) and isinstance(node.ctx, ast.Load) and all(_is_number(item) for item in node.elts)
+    if isinstance(node, ast.Attribute):
+        return _is_torch_dtype(node)
+    return isinstance(node, ast.Constant) or _is_number(node)
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -175,7 +177,8 @@ def _is_number(node: ast.expr) -> bool:
 
 
 _DTYPES = frozenset(
-    "float32 float64 float16 bfloat16 half float double bool int8 int16 int32 int64 uint8 long int".split()
+    {"float32", "float64", "float16", "bfloat16", "half", "float", "double", "bool"}
+    | {"int8", "int16", "int32", "int64", "uint8", "long", "int"}
 )
 
 

@@ -24,7 +24,8 @@ Pass folder:
   pattern(a, b): the torch calls to find, written as in model.py with the same literals; returns what is used later, a \
 tuple for several values
   replacement_args(a, b): returns the tuple of arguments for the replacement, no tensor operations
-  replacement_func(): returns the replacement, a module-level function under @torch.fx.wrap; it returns what pattern does
+  replacement_func(): returns the replacement, a module-level function under @torch.fx.wrap; it returns what pattern \
+does
 - shared code: from pass_dir.shared import f
 
 {kernels}

@@ -1,0 +1,68 @@
+"""make_policy: configuration -> policy, by kind. Each kind is imported only when it is asked for.
+
+    expert        built in, rule based, no network          expert.py
+    openai        any OpenAI-compatible endpoint            openai.py
+    scripted      a list of answers, for tests              scripted.py
+    replay        a stored trajectory or a pass folder      replay.py
+    transformers  a local checkpoint; training/student.py hands its factory in, since this room imports no torch
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from eval_harness.errors import UserError
+from trajectories.policy import Policy
+
+PolicyFactory = Callable[[Mapping[str, Any]], Policy]
+"""Settings without `kind` -> a new policy; called once an attempt, so what is heavy is to be shared inside it."""
+
+_BUILT_IN = {
+    "expert": ("trajectories.policies.expert", "ExpertPolicy", None),
+    "openai": ("trajectories.policies.openai", "OpenAIPolicy", "OpenAIPolicyConfig"),
+    "scripted": ("trajectories.policies.scripted", "ScriptedPolicy", "ScriptedPolicyConfig"),
+    "replay": ("trajectories.policies.replay", "ReplayPolicy", "ReplayPolicyConfig"),
+}
+"""Kind -> module, policy class, configuration class; without one the settings are keyword arguments."""
+
+
+def make_policy(settings: Mapping[str, Any], *, factories: Mapping[str, PolicyFactory] | None = None) -> Policy:
+    """A new policy for one attempt.
+
+    settings: `kind` and that kind's own keys. factories: further kinds. Raises UserError for an unknown kind or key.
+    """
+    own = {key: value for key, value in settings.items() if key != "kind"}
+    kind = str(settings.get("kind", ""))
+    factories = factories or {}
+    if kind in factories:
+        return factories[kind](own)
+    if kind not in _BUILT_IN:
+        known = sorted({*_BUILT_IN, *factories})
+        nearest = difflib.get_close_matches(kind, known, n=1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(known)}"
+        raise UserError(f"policy.kind: {kind!r} is unknown; {hint}")
+    module_name, class_name, config_name = _BUILT_IN[kind]
+    module = importlib.import_module(module_name)
+    policy_class = getattr(module, class_name)
+    if config_name is None:
+        try:
+            return policy_class(**own)
+        except TypeError as error:
+            raise UserError(f"policy ({kind}): {error}") from None
+    return policy_class(_validated(getattr(module, config_name), own, kind))
+
+
+def _validated(config_class: type[BaseModel], settings: Mapping[str, Any], kind: str) -> BaseModel:
+    try:
+        return config_class.model_validate(dict(settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        nearest = difflib.get_close_matches(key, config_class.model_fields, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if first["type"] == "extra_forbidden" and nearest else ""
+        raise UserError(f"policy.{key} ({kind}): {first['msg']}{hint}") from None

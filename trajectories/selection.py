@@ -1,0 +1,153 @@
+"""select_trajectories: which trajectories a student learns from, cut where they should end, each refusal with a reason.
+
+Presets: `paper` is PassNet's filter, AS > 0.1 on the best verdict that the policy was shown (it lets wrong and crashing
+passes through; DESIGN section 5). `strict`, the default, asks for a fresh strict verdict with every graph CORRECT at
+t = -5, no violation, and a covered AS that is worth learning from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from eval_harness.errors import UserError
+from eval_harness.verdict import Outcome, Verdict
+from trajectories.record import Message, Trajectory
+from trajectories.store import is_finished
+
+PAPER_MIN_AS = 0.1
+"""PassNet's filter of teacher trajectories."""
+
+
+class SelectionConfig(BaseModel):
+    """What to keep."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    preset: Literal["paper", "strict"] = "strict"
+    min_as_covered: float = Field(default=0.2, ge=0)
+    """`strict` only: a pass that replaces one cheap operator stays below 0.2, whatever its speed."""
+    best_of: int | None = Field(default=None, ge=1)
+    """Keep at most so many a task, the best first; None keeps all."""
+    drop_duplicates: bool = True
+    """Of attempts with the same messages, which a deterministic policy makes, keep the first."""
+
+
+@dataclass(frozen=True)
+class SelectedTrajectory:
+    """One trajectory to learn from."""
+
+    trajectory: Trajectory
+    """The whole record, for provenance."""
+    messages: list[Message]
+    """The conversation up to its best evaluation; the answer after it too if that ended the attempt."""
+    cut_reason: str
+    """Why it ends there."""
+    as_score: float
+    as_covered: float
+
+
+@dataclass
+class Selection:
+    """The outcome of one selection."""
+
+    kept: list[SelectedTrajectory] = field(default_factory=list)
+    """By task, then the best first."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reason -> number of trajectories."""
+
+    @property
+    def num_considered(self) -> int:
+        return len(self.kept) + self.refused.total()
+
+
+def select_trajectories(trajectories: Iterable[Trajectory], config: SelectionConfig | None = None) -> Selection:
+    """Keep or refuse each trajectory. The order of the input decides between equals."""
+    config = config or SelectionConfig()
+    selection = Selection()
+    by_task: dict[str, list[SelectedTrajectory]] = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
+    for trajectory in trajectories:
+        reason = refusal(trajectory, config)
+        if reason is None:
+            selected = _select(trajectory, config)
+            fingerprint = (trajectory.task_hash, "\n".join(_fingerprint(message) for message in selected.messages))
+            if not (config.drop_duplicates and fingerprint in seen):
+                seen.add(fingerprint)
+                by_task[trajectory.task_id].append(selected)
+                continue
+            reason = "the same conversation as an earlier attempt"
+        selection.refused[reason] += 1
+    for candidates in by_task.values():
+        candidates.sort(key=lambda selected: (selected.as_covered, selected.as_score), reverse=True)
+        selection.kept += candidates[: config.best_of]
+        if num_dropped := len(candidates) - len(candidates[: config.best_of]):
+            selection.refused[f"not among the best {config.best_of} of its task"] += num_dropped
+    return selection
+
+
+def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
+    """Why the trajectory is not kept; None if it is. The first reason that holds."""
+    if not is_finished(trajectory):
+        return f"not finished ({trajectory.stop_reason or 'interrupted'})"
+    if not trajectory.evaluations:
+        return "never evaluated a pass"
+    if trajectory.best_evaluation is None:
+        return "no evaluation has a score"
+    if config.preset == "paper":
+        shown = trajectory.evaluations[trajectory.best_evaluation].verdict.as_score or 0.0
+        return None if shown > PAPER_MIN_AS else f"AS is not above {PAPER_MIN_AS}"
+    return _strict_refusal(trajectory.final_verdict, config)
+
+
+def _strict_refusal(final: Verdict | None, config: SelectionConfig) -> str | None:
+    if final is None:
+        return "no final verdict"
+    if final.protocol != "strict":
+        return f"final verdict by protocol {final.protocol}, not strict"
+    if final.all_violations:
+        return "final verdict has violations"
+    for graph in final.graphs:
+        if graph.outcome is not Outcome.CORRECT:
+            return f"final verdict has a graph that is {graph.outcome}"
+    if not final.complete or final.as_covered is None:
+        return "final verdict has no score"
+    if final.as_covered < config.min_as_covered:
+        return f"covered AS below {config.min_as_covered:g}"
+    return None
+
+
+def _select(trajectory: Trajectory, config: SelectionConfig) -> SelectedTrajectory:
+    best = trajectory.best_evaluation
+    assert best is not None
+    messages, cut_reason = cut_after_best(trajectory)
+    verdict = trajectory.evaluations[best].verdict if config.preset == "paper" else trajectory.final_verdict
+    assert verdict is not None
+    return SelectedTrajectory(trajectory, messages, cut_reason, verdict.as_score or 0.0, verdict.as_covered or 0.0)
+
+
+def cut_after_best(trajectory: Trajectory) -> tuple[list[Message], str]:
+    """The messages to learn from, and why they end where they end. Raises UserError for a record without a best."""
+    if trajectory.best_evaluation is None:
+        raise UserError(f"{trajectory.trajectory_id}: no evaluation with a score; there is nothing to cut after")
+    best_turn = trajectory.evaluations[trajectory.best_evaluation].turn
+    kept = [message for message in trajectory.messages if message.turn is None or message.turn <= best_turn]
+    rest = trajectory.messages[len(kept) :]
+    if not rest:
+        return kept, "the best evaluation is the last turn"
+    if rest[0].role == "assistant" and not rest[0].tool_calls and len(rest) == 1:
+        return [*kept, rest[0]], "the policy stopped after its best evaluation"
+    num_turns = sum(message.role == "assistant" for message in rest)
+    return kept, f"{num_turns} {'turn' if num_turns == 1 else 'turns'} after the best evaluation cut off"
+
+
+def _fingerprint(message: Message) -> str:
+    """What a student would see of a message; call ids, usage and verdict figures in tool results aside."""
+    if message.role == "tool":
+        return "tool"
+    calls = [(call.name, call.arguments) for call in message.tool_calls]
+    return repr((message.role, message.content, message.reasoning, calls))
