@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import re
 import sys
@@ -34,10 +35,13 @@ def check_device(device: str) -> str:
         raise UserError(f"--device {device}: unknown; give cpu, cuda or cuda:i")
     if device == "cpu":
         return device
+    cpu_build = f"--device {device}: this torch is a CPU build; install a CUDA build, or use --device cpu"
+    if importlib.metadata.version("torch").endswith("+cpu"):
+        raise UserError(cpu_build)  # told by the version alone: importing torch takes seconds
     import torch
 
     if torch.version.cuda is None:
-        raise UserError(f"--device {device}: this torch is a CPU build; install a CUDA build, or use --device cpu")
+        raise UserError(cpu_build)
     if not torch.cuda.is_available():
         raise UserError(f"--device {device}: no usable GPU (see `passwright doctor`); use --device cpu")
     index = int(device.partition(":")[2] or 0)

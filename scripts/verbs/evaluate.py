@@ -8,9 +8,12 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scripts.arguments import add_device, add_json, check_device, say, write_json
+
+if TYPE_CHECKING:
+    from eval_harness.candidate import Candidate
 
 HELP = "Evaluate a pass folder on a task and print the verdict."
 
@@ -30,12 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from data.passbench import load_task
-    from eval_harness.candidate import Candidate
     from eval_harness.presets import load_protocol
 
     protocol = load_protocol(args.protocol)
     task = load_task(args.task)
-    candidate = Candidate.from_dir(args.pass_dir)
+    candidate = read_candidate(args.pass_dir)
     device = check_device(args.device)
 
     from eval_harness.executor import LocalExecutor
@@ -52,6 +54,18 @@ def run(args: argparse.Namespace) -> int:
         say(f"AS {verdict.as_score} is below --fail-under {args.fail_under}")
         return 4
     return 0
+
+
+def read_candidate(pass_dir: Path) -> Candidate:
+    """The candidate in a folder. Raises UserError that names the file by its whole path."""
+    from eval_harness.candidate import Candidate, MalformedCandidateError
+
+    try:
+        return Candidate.from_dir(pass_dir)
+    except MalformedCandidateError as error:
+        # a candidate knows its files by their names inside the folder only
+        folder = "" if str(error).startswith(str(pass_dir)) else f"{pass_dir}/"
+        raise MalformedCandidateError(f"{folder}{error}") from None
 
 
 def await_with_clock(future: Future[Any]) -> Any:
