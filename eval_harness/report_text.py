@@ -1,0 +1,47 @@
+"""render_report: a report's main table as plain text, for the end of a run in a terminal. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_COLUMNS = ("row", "fast_1 %", "sample CR %", "subgraph CR %", "G-mean", "AS", "covered AS")
+
+
+def render_report(report: Mapping[str, Any]) -> str:
+    """The paper's Table 1 columns and covered AS, a line a row; then trajectories, loss, warnings."""
+    lines = [
+        f"{report['num_tasks']} tasks, {report['num_graphs']} graphs, protocol {report['protocol']['name']}, "
+        f"device {report['device']}",
+        "",
+    ]
+    cells = [_COLUMNS, *(_cells(row) for row in report["rows"])]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    for line in cells:
+        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        lines.append("  ".join([first.strip().ljust(widths[0]), *rest]))
+    counts = report["trajectories"]
+    if counts:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in counts["dropped"].items())
+        dropped = sum(counts["dropped"].values())
+        lines += ["", f"trajectories: {counts['kept']} kept, {dropped} dropped{f' ({reasons})' if reasons else ''}"]
+    losses = [entry for entry in report["loss_curve"] if entry["loss"] is not None]
+    if losses:
+        first_loss, last_loss = losses[0], losses[-1]
+        lines.append(
+            f"loss: {first_loss['loss']:.4f} at step {first_loss['step']}, "
+            f"{last_loss['loss']:.4f} at step {last_loss['step']}"
+        )
+    lines += [f"WARNING: {warning}" for warning in report["warnings"]]
+    return "\n".join(lines)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    summary = row["summary"]
+    shares = (summary["fast"]["1"], summary["sample_success"], summary["subgraph_success"])
+    figures = (summary["g_mean"], summary["as_score"], summary["as_covered"])
+    return (
+        row["name"],
+        *(f"{100 * share:.1f}" for share in shares),
+        *("-" if value is None else f"{value:.3f}" for value in figures),
+    )

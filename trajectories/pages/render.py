@@ -1,0 +1,49 @@
+"""render_page: the shared Jinja2 templates to one self-contained HTML text.
+
+Everything that a template prints is escaped (models write task names, messages and code that end up here); an unknown
+name in a template is an error. Only charts.py makes markup, and it escapes its labels itself.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+TEMPLATES_DIR = Path(__file__).parent / "templates"
+
+
+def render_page(template: str, **data: Any) -> str:
+    """The template ("report.html.j2") with data. Raises jinja2.UndefinedError for a name that data lacks."""
+    return _environment().get_template(template).render(**data)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES_DIR),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": format_percent, "figure": format_figure, "pretty": format_json}
+    return environment
+
+
+def format_percent(share: float | None) -> str:
+    """0.375 -> "37.5"; a dash for None."""
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def format_figure(value: float | None, digits: int = 3) -> str:
+    """A number with fixed digits; a dash for None."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def format_json(value: Any) -> str:
+    """Indented JSON, as text: the page escapes it."""
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str)
