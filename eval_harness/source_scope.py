@@ -64,7 +64,7 @@ class Scope:
                 self.defined.add(node.name)
             elif isinstance(node, ast.arg):
                 self.defined.add(node.arg)
-            elif (isinstance(node, ast.ExceptHandler) and node.name) or (isinstance(node, ast.MatchAs | ast.MatchStar) and node.name):
+            elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
                 self.defined.add(node.name)
         # aliases of aliases need a few rounds
         for _ in range(_MAX_HOPS):

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import ast
 
+from eval_harness.source_names import words
 from eval_harness.source_scope import attribute_chain
 from eval_harness.verdict import Violation
 
 IMPORTS = frozenset({"torch", "triton", "math", "typing", "functools", "numpy", "numba", "pass_dir", "__future__"})
-TORCH_CALLS = frozenset(
-    ["empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "as_strided", "fx.wrap", "device", "finfo", "iinfo", "from_numpy", "Size", "is_tensor", "cuda.current_stream", "cuda.current_device", "cuda.device", "cuda.get_device_properties", "cuda.get_device_capability", "utils.cpp_extension.load_inline"]
+TORCH_CALLS = words(
+    """
+    empty empty_like empty_strided zeros zeros_like ones ones_like full full_like as_strided fx.wrap device finfo
+    iinfo from_numpy Size is_tensor cuda.current_stream cuda.current_device cuda.device cuda.get_device_properties
+    cuda.get_device_capability utils.cpp_extension.load_inline
+    """
 )
 _EXEMPT = frozenset({"pattern", "replacement_args"})
 

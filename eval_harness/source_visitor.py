@@ -173,7 +173,7 @@ class SourceVisitor(ast.NodeVisitor):
             self.flag("source.kernel-escape", node, f".{name} of a kernel; launch the kernel itself")
         elif name in names.POINTER_METHODS and self.kernel is None:
             self.flag("source.pointer", node, f".{name} exposes memory; hand the tensor itself to the kernel")
-        elif name in names.MODULE_ATTRIBUTES_DENIED and of_module and not (node.attr == "types"):
+        elif name in names.MODULE_ATTRIBUTES_DENIED and of_module and name != "types":
             self.flag("source.import", node, f".{name} fetches a module through another; see the allowed imports")
         elif name in names.UNMISTAKABLE_METHODS and not of_module and not self._free_compute():
             self.flag("source.torch-call", node, f".{name} computes outside a kernel; write it in the kernel")

@@ -1,0 +1,103 @@
+"""New user, mount, IPC, PID and network namespaces for a freshly forked process, without needing privilege.
+
+A PID namespace holds only children, so entering it forks: the process that called stays outside, waits, and ends the
+way the child ended. To the one who forked it nothing changes: same pid, same exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from eval_harness.candidate_process import syscalls
+
+_KINDS = {
+    "user-namespace": syscalls.CLONE_NEWUSER,
+    "ipc-namespace": syscalls.CLONE_NEWIPC,
+    "pid-namespace": syscalls.CLONE_NEWPID,
+    "network-namespace": syscalls.CLONE_NEWNET,
+}
+
+
+def enter_namespaces(after_end: Callable[[], None] | None = None) -> dict[str, str]:
+    """Move this process into namespaces of its own; returns, in the child that is PID 1 there, layer -> "on" or why.
+
+    The process must have one thread. uid and gid are mapped to themselves. The caller's process never returns from
+    here: it waits for the child, calls after_end and exits with the child's status; when it is killed, the child dies.
+    Only the child has mounts of its own, so after_end can remove what the child left on the host's file system.
+    """
+    user, group = os.getuid(), os.getgid()
+    state = _unshare_each()
+    if state["user-namespace"] == "on":
+        try:
+            _map_to_self(user, group)
+        except OSError as error:
+            state["user-namespace"] = f"identity not mapped ({error.strerror})"
+    child = os.fork()
+    if child:
+        _wait_and_end_alike(child, after_end)
+    with contextlib.suppress(OSError):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    state["mount-namespace"] = _try_unshare(syscalls.CLONE_NEWNS)
+    return state
+
+
+def _unshare_each() -> dict[str, str]:
+    try:
+        syscalls.unshare(sum(_KINDS.values()))
+        return dict.fromkeys(_KINDS, "on")
+    except OSError:
+        pass  # one of them is refused: find out which
+    # the user namespace comes first: it gives the right to the others
+    return {layer: _try_unshare(flag) for layer, flag in _KINDS.items()}
+
+
+def _try_unshare(flag: int) -> str:
+    try:
+        syscalls.unshare(flag)
+    except OSError as error:
+        return f"refused by the kernel or the container ({error.strerror})"
+    return "on"
+
+
+def _map_to_self(user: int, group: int) -> None:
+    process = Path("/proc/self")
+    with contextlib.suppress(OSError):  # no such file before Linux 3.19
+        (process / "setgroups").write_text("deny")
+    (process / "uid_map").write_text(f"{user} {user} 1")
+    (process / "gid_map").write_text(f"{group} {group} 1")
+
+
+def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> None:
+    """Wait for the child and end as it ended. Never returns."""
+    with contextlib.suppress(OSError):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.closerange(3, 4096)  # the child's descriptors: whoever reads the other end must see it die
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    status = 0
+    while True:
+        try:
+            _, status = os.waitpid(child, 0)
+            break
+        except InterruptedError:
+            continue
+        except ChildProcessError:
+            break
+    with contextlib.suppress(Exception):
+        if after_end is not None:
+            after_end()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        number = -code
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(code)
