@@ -1,0 +1,44 @@
+"""What an exception in a worker says about what was run: its kind and one readable message."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+MAX_MESSAGE = 2000
+_COMPILE_MODULES = ("numba.core.errors", "triton.compiler", "triton.runtime.errors")
+
+
+class CompileFailedError(RuntimeError):
+    """The candidate could not be imported, described or built."""
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """{kind: compile | oom | runtime, message: where and what}."""
+    return {"kind": _kind(error), "message": _message(error)}
+
+
+def _kind(error: BaseException) -> str:
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
+        chain.append(cause)
+    text = str(error)
+    if any(isinstance(item, MemoryError) or type(item).__name__ == "OutOfMemoryError" for item in chain):
+        return "oom"
+    if any(type(item).__module__.startswith(_COMPILE_MODULES) for item in chain):
+        return "compile"
+    if isinstance(error, CompileFailedError | SyntaxError | ImportError) or "Error building extension" in text:
+        return "compile"
+    return "runtime"
+
+
+def _message(error: BaseException) -> str:
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if "/pass_dir/" in frame.filename:
+            where = f"{frame.filename.rsplit('/pass_dir/', 1)[1]}:{frame.lineno}: "
+    if isinstance(error, CompileFailedError):
+        return str(error)[:MAX_MESSAGE]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    return f"{where}{type(error).__name__}: {text}"[:MAX_MESSAGE]
+

@@ -1,0 +1,122 @@
+"""What a worker runs: an imported pass folder, and one graph as a callable (eager, rewritten, or compiled)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data.graph import Graph
+from data.model_check import load_graph_module
+from eval_harness.candidate_process.compiled import compile_callable
+from eval_harness.candidate_process.failures import CompileFailedError
+from eval_harness.candidate_process.rules import describe_rule
+from eval_harness.coverage import time_nodes
+from eval_harness.graph_ir import IRGraph
+from eval_harness.oracle import to_float64
+from eval_harness.rewriting import build_module
+
+GuardFactory = Callable[[], Any]
+
+
+def set_numba_threads(count: int) -> None:
+    """Raise numba's thread count from the zygote's 1; nothing to do where numba is not installed."""
+    try:
+        import numba
+    except ImportError:
+        return
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+
+
+def load_pass(files: Mapping[str, str], rules: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Callable]]:
+    """Write the folder into this process's private storage, import each rule, and describe it as data.
+
+    Files, not strings: Triton and numba read a kernel's source lines. Raises CompileFailedError.
+    """
+    root = Path(tempfile.mkdtemp(prefix="pass_"))
+    for path, text in files.items():
+        target = root / "pass_dir" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode())
+    sys.path.insert(0, str(root))
+    sys.dont_write_bytecode = True
+    described: list[dict[str, Any]] = []
+    functions: dict[str, Callable] = {}
+    for rule in rules:
+        try:
+            module = importlib.import_module(f"pass_dir.{rule}")
+        except SystemExit as error:
+            raise CompileFailedError(f"{rule}.py: ended the process at import ({error.code})") from None
+        description, function = describe_rule(module, rule)
+        described.append(description)
+        functions[rule] = function
+    return described, functions
+
+
+class LoadedGraph:
+    """One graph, ready to run on tensors in the order of forward's arguments."""
+
+    def __init__(self) -> None:
+        self.run: Callable[..., Any] = _nothing_loaded
+        self.guard_report: list[dict[str, Any]] = []
+        self._ir: IRGraph | None = None
+        self._rules: Mapping[str, Callable] = {}
+        self._device = torch.device("cpu")
+        self._oracle: Callable[..., Any] | None = None
+
+    def run_guarded(self, guard_factory: GuardFactory, *inputs: torch.Tensor) -> Any:
+        """One call with a dispatch guard around each replacement; what it saw is in guard_report."""
+        assert self._ir is not None
+        wrapped = {rule: self._guarded(rule, function, guard_factory) for rule, function in self._rules.items()}
+        return build_module(self._ir, wrapped, device=self._device).forward(*inputs)
+
+    def _guarded(self, rule: str, function: Callable, guard_factory: GuardFactory) -> Callable:
+        def call_under_guard(*args: Any) -> Any:
+            guard = guard_factory()
+            with guard:
+                result = function(*args)
+            self.guard_report += [{"at": rule, **violation} for violation in guard.violations()]
+            return result
+
+        return call_under_guard
+
+    def run_oracle(self, *inputs: torch.Tensor) -> Any:
+        """The graph in float64."""
+        assert self._ir is not None
+        if self._oracle is None:
+            self._oracle = build_module(to_float64(self._ir), {}, device=self._device).forward
+        return self._oracle(*inputs)
+
+    def time_nodes(self, inputs: Sequence[torch.Tensor], device: torch.device, repeats: int) -> dict[str, float]:
+        """Median eager seconds of each node."""
+        assert self._ir is not None
+        return time_nodes(self._ir, inputs, device, repeats)
+
+
+def load_graph(message: Mapping[str, Any], rules: Mapping[str, Callable], device: torch.device) -> LoadedGraph:
+    """kind "rewritten": the judge's rewriting with the candidate's functions; kind "eager": the graph's own model.py."""
+    loaded = LoadedGraph()
+    loaded._device = device
+    loaded._ir = IRGraph.from_json(message["ir"])
+    if message["kind"] == "rewritten":
+        loaded._rules = rules
+        runner = build_module(loaded._ir, rules, device=device).forward
+        if message["apply"] == "compile":
+            original = build_module(IRGraph.from_json(message["original_ir"]), {}, device=device)
+            runner = compile_callable(original, message["arguments"], how="substitute", substitute=runner)
+    else:
+        module = load_graph_module(Graph(message["name"], message["files"]), device)
+        runner = module.forward
+        if message["apply"] != "direct":
+            runner = compile_callable(module, message["arguments"], how=message["apply"])
+    loaded.run = runner
+    return loaded
+
+
+def _nothing_loaded(*inputs: torch.Tensor) -> Any:
+    raise RuntimeError("no graph is loaded")

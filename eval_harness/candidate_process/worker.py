@@ -1,0 +1,241 @@
+"""The loop of a worker: one process that runs a graph, either the candidate's rewriting or eager (the reference).
+
+Both sides run this same code, so that what the clock sees of it cancels. It answers the judge's messages in order; it
+never holds expected outputs, seeds or scores, and reports failures of what it runs as data.
+
+Covered: running, delivering, poisoning memory. Not covered: deciding anything. Whatever a worker says is a claim that the
+judge checks or a number that the judge measures itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from eval_harness.candidate_process import failures, loading, poison
+from eval_harness.candidate_process.confinement import ConfinementPolicy, confine
+from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
+from eval_harness.protocol import Channel, ChannelClosedError
+from eval_harness.tensor_exchange import DTYPES, MemoryFile, Slot
+
+ORACLE_CALL = -1
+"""Key of the oracle's outputs among the outputs of calls."""
+
+# captured before any candidate code is loaded
+_synchronize_cuda = torch.cuda.synchronize
+_clock = time.perf_counter
+
+
+def run(channel: Channel, settings: dict[str, Any]) -> None:
+    """Confine this process, then serve the judge until it closes the channel."""
+    confinement = confine(ConfinementPolicy(**settings["confinement"])) if settings.get("confinement") else {}
+    num_threads = max(1, len(settings.get("cores") or ()) or (os.cpu_count() or 1))
+    worker = Worker(settings["device"], num_threads, confinement)
+    while True:
+        try:
+            message, descriptors = channel.receive()
+        except ChannelClosedError:
+            return
+        channel.send(worker.answer(message, descriptors), timeout_s=3600.0)
+
+
+class Worker:
+    """State of one worker process."""
+
+    def __init__(self, device: str, num_threads: int, confinement: dict[str, str]) -> None:
+        self.device = torch.device(device)
+        self.confinement = confinement
+        self.num_threads = num_threads
+        self.rules: dict[str, Callable[..., Any]] = {}
+        self.graph = loading.LoadedGraph()
+        self.sets: list[list[torch.Tensor]] = []
+        self.outputs: dict[int, tuple[Any, ...]] = {}
+        self.inputs_file: MemoryFile | None = None
+        self.outputs_file: MemoryFile | None = None
+
+    def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Do what the message asks; failures come back as {ok: false, kind, message}."""
+        try:
+            handler = _HANDLERS[message["op"]]
+            return {"ok": True, **handler(self, message, descriptors)}
+        except Exception as error:
+            return {"ok": False, **failures.describe(error)}
+
+    def hello(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Start what must not start before the fork, and say what this process is."""
+        torch.set_num_threads(self.num_threads)
+        loading.set_numba_threads(self.num_threads)
+        torch.manual_seed(0)
+        torch.set_grad_enabled(False)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        if self.device.type == "cuda":
+            torch.zeros(1, device=self.device)
+            _synchronize_cuda(self.device)
+        return {"confinement": self.confinement, "pid": os.getpid(), "num_threads": self.num_threads}
+
+    def probe(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Whether the device still computes."""
+        value = float((torch.arange(64, device=self.device, dtype=torch.float32) * 2).sum())
+        return {"healthy": value == 4032.0}
+
+    def load_pass(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Import the pass folder's rules and describe them as data."""
+        described, self.rules = loading.load_pass(message["files"], message["rules"])
+        return {"rules": described}
+
+    def load_graph(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Make the callable that later messages run. Buffers of the previous graph go."""
+        self.outputs.clear()
+        self.sets = []
+        self.graph = loading.load_graph(message, self.rules, self.device)
+        return {}
+
+    def attach(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Map the memory files for inputs (read only) and outputs."""
+        for old in (self.inputs_file, self.outputs_file):
+            if old is not None:
+                old.close()
+        self.inputs_file = MemoryFile.attach(descriptors[0], message["inputs_size"], writable=False)
+        self.outputs_file = MemoryFile.attach(descriptors[1], message["outputs_size"], writable=True)
+        return {}
+
+    def load_sets(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Bring input sets in: into newly placed buffers, or over the content of the present ones."""
+        slots = [Slot.from_json(slot) for slot in message["slots"]]
+        count, stride = message["count"], message["set_stride"]
+        assert self.inputs_file is not None
+        self.outputs.clear()
+        if message["fresh"] or len(self.sets) != count:
+            old, self.sets = self.sets, [self._empty_set(slots) for _ in range(count)]
+            del old  # freed only now: the new buffers cannot fall on the old addresses
+        for index, tensors in enumerate(self.sets):
+            for slot, tensor in zip(slots, tensors, strict=True):
+                shifted = Slot(slot.name, slot.dtype, slot.shape, slot.offset + index * stride)
+                self.inputs_file.read_into(shifted, tensor)
+        self._synchronize()
+        return {}
+
+    def call(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""
+        self.outputs.clear()
+        poison.fill(self.device, message.get("poison_bytes") or [])
+        try:
+            result = self._run_guarded(message) if message.get("guard") else self.graph.run(*self.sets[message["set"]])
+            self._synchronize()
+        finally:
+            poison.stop()
+        outputs = result if isinstance(result, tuple) else (result,)
+        self.outputs[0] = outputs
+        guard = self.graph.guard_report if message.get("guard") else None
+        return {"outputs": [_describe(output) for output in outputs], "guard": guard}
+
+    def _run_guarded(self, message: dict[str, Any]) -> Any:
+        self.graph.guard_report = []
+        return self.graph.run_guarded(DispatchGuard, *self.sets[message["set"]])
+
+    def oracle(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """The graph in float64 on one set (reference only)."""
+        inputs = [tensor.double() if tensor.is_floating_point() else tensor for tensor in self.sets[message["set"]]]
+        result = self.graph.run_oracle(*inputs)
+        outputs = result if isinstance(result, tuple) else (result,)
+        self.outputs[ORACLE_CALL] = outputs
+        return {"outputs": [_describe(output) for output in outputs]}
+
+    def deliver(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Copy the asked outputs of the asked calls into the outputs file, in the judge's layout."""
+        assert self.outputs_file is not None
+        for item in message["items"]:
+            slot = Slot.from_json(item["slot"])
+            tensor = self.outputs[item["call"]][item["output"]]
+            if tuple(tensor.shape) != slot.shape or tensor.dtype != DTYPES[slot.dtype]:
+                raise ValueError(f"output {item['output']} is {tensor.dtype} {tuple(tensor.shape)} in this call")
+            self.outputs_file.write(slot, tensor)
+        return {}
+
+    def deliver_inputs(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Copy one set of inputs back, as it is now."""
+        assert self.outputs_file is not None
+        for slot_data, tensor in zip(message["slots"], self.sets[message["set"]], strict=True):
+            self.outputs_file.write(Slot.from_json(slot_data), tensor)
+        return {}
+
+    def run_block(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Run the sets in the given order and keep every output alive. The judge holds the clock."""
+        order: Sequence[int] = message["order"]
+        run, sets = self.graph.run, self.sets
+        results: list[Any] = [None] * len(order)
+        self.outputs.clear()
+        gc.disable()
+        for position, index in enumerate(order):
+            results[position] = run(*sets[index])
+        if self.device.type == "cuda":
+            _synchronize_cuda(self.device)
+        gc.enable()
+        self.outputs = {
+            position: result if isinstance(result, tuple) else (result,) for position, result in enumerate(results)
+        }
+        return {}
+
+    def run_trials(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Upstream's clock: microseconds of each call as measured here. Protocol `passnet` only; a claim, not a proof."""
+        inputs = self.sets[0]
+        for _ in range(message["num_warmup"]):
+            self.graph.run(*inputs)
+        self._synchronize()
+        trials_us = []
+        for _ in range(message["num_trials"]):
+            start = _clock()
+            self.graph.run(*inputs)
+            self._synchronize()
+            trials_us.append((_clock() - start) * 1e6)
+        return {"trials_us": trials_us}
+
+    def time_nodes(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Eager seconds of each operator (reference only)."""
+        return {"seconds": self.graph.time_nodes(self.sets[message["set"]], self.device, message["repeats"])}
+
+    def _empty_set(self, slots: Sequence[Slot]) -> list[torch.Tensor]:
+        return [torch.empty(slot.shape, dtype=DTYPES[slot.dtype], device=self.device) for slot in slots]
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            _synchronize_cuda(self.device)
+
+
+def _describe(output: Any) -> dict[str, Any]:
+    if not isinstance(output, torch.Tensor):
+        is_literal = isinstance(output, int | float | bool | None)
+        return {"literal": output if is_literal else repr(output)[:200], "type": type(output).__name__}
+    return {
+        "dtype": str(output.dtype),
+        "shape": list(output.shape),
+        "stride": list(output.stride()),
+        "device": output.device.type,
+        "fault": check_plain_tensor(output),
+    }
+
+
+_HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any]]] = {
+    "hello": Worker.hello,
+    "probe": Worker.probe,
+    "load_pass": Worker.load_pass,
+    "load_graph": Worker.load_graph,
+    "attach": Worker.attach,
+    "load_sets": Worker.load_sets,
+    "call": Worker.call,
+    "oracle": Worker.oracle,
+    "deliver": Worker.deliver,
+    "deliver_inputs": Worker.deliver_inputs,
+    "run_block": Worker.run_block,
+    "run_trials": Worker.run_trials,
+    "time_nodes": Worker.time_nodes,
+}
+
+sys.setrecursionlimit(10_000)

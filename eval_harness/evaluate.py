@@ -1,0 +1,283 @@
+"""evaluate(candidate, task, protocol) -> Verdict: the stages, top to bottom, each cheaper than the next.
+
+    source rules -> load -> for each graph: match -> correctness (with the dispatch guard) -> timing -> scores
+
+Runs inside a judge process; callers outside use an executor (executor.py), which starts judges and retries what is our
+failure. A stage's failure ends that graph; a violation in one graph makes all of them VIOLATION.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from data.graph import Graph
+from data.task import Task
+from eval_harness.candidate import Candidate
+from eval_harness.coverage import coverage
+from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
+from eval_harness.judge.device_lock import exclusive_use
+from eval_harness.judge.graph_timing import measure_speedup, node_seconds
+from eval_harness.judge.session import EAGER, INDUCTOR, Bench, Session
+from eval_harness.judge.workers import WorkerFailure
+from eval_harness.machine import describe_machine, describe_versions
+from eval_harness.presets import EvaluationProtocol
+from eval_harness.rewriting import Rewrite, rewrite
+from eval_harness.scores import score_verdict
+from eval_harness.source_rules import check_sources, syntax_error
+from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Verdict, Violation
+
+Progress = Callable[[str], None]
+TIMED_LEVEL = 1
+"""A graph that is first correct at or below this tolerance level is timed."""
+BASELINES = (EAGER, INDUCTOR)
+
+
+def evaluate(
+    candidate: Candidate | str,
+    task: Task,
+    protocol: EvaluationProtocol,
+    *,
+    bench: Bench,
+    seed: int,
+    progress: Progress = lambda stage: None,
+) -> Verdict:
+    """One evaluation of a candidate, or of a baseline by name ("eager", "inductor"), on a bench.
+
+    Raises HarnessError when the machine or the harness is at fault; everything else is in the verdict.
+    """
+    evaluation = _Evaluation(candidate, task, protocol, bench, seed, progress)
+    return evaluation.run()
+
+
+class _Evaluation:
+    def __init__(
+        self,
+        candidate: Candidate | str,
+        task: Task,
+        protocol: EvaluationProtocol,
+        bench: Bench,
+        seed: int,
+        progress: Progress,
+    ) -> None:
+        self.candidate = candidate if isinstance(candidate, Candidate) else None
+        self.baseline = candidate if isinstance(candidate, str) else None
+        self.task, self.protocol, self.bench, self.seed, self.progress = task, protocol, bench, seed, progress
+        self.folder_violations: list[Violation] = []
+        self.timings: dict[str, float] = {}
+        self.started = time.monotonic()
+
+    def run(self) -> Verdict:
+        if self.candidate is not None and (verdict := self._sources(self.candidate)):
+            return verdict
+        session = Session(self.bench, self.protocol, self.seed)
+        try:
+            if self.candidate is not None and (verdict := self._load(session, self.candidate)):
+                return verdict
+            most = self.protocol.max_timed_graphs
+            time_at_once = most is None or len(self.task.graphs) <= most
+            graphs = []
+            for index, graph in enumerate(self.task.graphs):
+                self.progress(f"graph {index + 1}/{len(self.task.graphs)} {graph.name}")
+                graphs.append(self._graph(session, graph, is_timed=time_at_once))
+            if not time_at_once:
+                self._time_some(session, graphs)
+            return self._verdict(graphs, session)
+        finally:
+            session.close()
+
+    def _sources(self, candidate: Candidate) -> Verdict | None:
+        """Static rules over every file decide for the whole folder, before any of it runs."""
+        self.progress("source rules")
+        if problem := syntax_error(candidate):
+            return self._all(Outcome.COMPILE_ERROR, problem)
+        self.folder_violations = check_sources(candidate, level=self.protocol.integrity)
+        if self.folder_violations:
+            return self._all(Outcome.VIOLATION, _first_message(self.folder_violations))
+        return None
+
+    def _load(self, session: Session, candidate: Candidate) -> Verdict | None:
+        self.progress("loading the pass")
+        try:
+            session.load_candidate(candidate)
+        except WorkerFailure as failure:
+            failed = GraphFailure.of_worker(failure, "loading the pass")
+            outcome = Outcome.COMPILE_ERROR if failure.kind == "runtime" else failed.outcome
+            return self._all(outcome, failed.message, session)
+        self._clock("load")
+        self.folder_violations = [violation for rule in session.rules for violation in rule.violations]
+        if self.folder_violations:
+            return self._all(Outcome.VIOLATION, _first_message(self.folder_violations), session)
+        return None
+
+    def _graph(self, session: Session, graph: Graph, *, is_timed: bool) -> GraphVerdict:
+        fields: dict[str, Any] = {"graph": graph.name, "graph_hash": graph.content_hash}
+        try:
+            if session.seconds_left() <= 0:
+                raise GraphFailure(
+                    Outcome.TIMEOUT, f"the task's {self.protocol.task_timeout_s:.0f} s were spent on earlier graphs"
+                )
+            rewritten = self._match(session, graph, fields)
+            with exclusive_use(self.bench.device):
+                self._run_stages(session, graph, rewritten, fields, is_timed=is_timed)
+        except GraphFailure as failure:
+            self._book_failure(session, failure, fields)
+        return GraphVerdict(**fields)
+
+    def _run_stages(
+        self, session: Session, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any], *, is_timed: bool
+    ) -> None:
+        """Everything that uses the device."""
+        self._load_graph(session, graph, rewritten)
+        metas = reference_metas(session, graph)
+        guarded = self.baseline is None and self.protocol.integrity == "full"
+        result = check_correctness(session, graph, metas, guarded=guarded)
+        self._clock("correctness")
+        level = result.first_correct_t
+        if rewritten is not None:
+            fields["coverage"] = coverage(
+                self.bench.trace(graph), rewritten.replaced_nodes, node_seconds(session, graph)
+            )
+            self._clock("coverage")
+        if is_timed and level is not None and level <= TIMED_LEVEL:
+            level = measure_speedup(session, graph, metas, level, fields)
+            self._clock("timing")
+        is_correct = level is not None and level <= STRICT_LEVEL
+        fields |= {"first_correct_t": level, "max_abs_difference": result.max_abs_difference}
+        fields.setdefault("outcome", Outcome.CORRECT if is_correct else Outcome.WRONG_VALUES)
+        if not is_correct:
+            fields["message"] = f"values: {result.message}"
+
+    def _book_failure(self, session: Session, failure: GraphFailure, fields: dict[str, Any]) -> None:
+        if failure.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):
+            session.check_device()
+        fields |= {"outcome": failure.outcome, "message": failure.message, "violations": failure.violations}
+        fields |= {"speedup": None, "speedup_interval": None, "first_correct_t": None}
+
+    def _time_some(self, session: Session, verdicts: list[GraphVerdict]) -> None:
+        """Time a secret stratified choice of at most max_timed_graphs of the graphs that may be timed."""
+        by_name = {graph.name: graph for graph in self.task.graphs}
+        eligible = [
+            index
+            for index, verdict in enumerate(verdicts)
+            if verdict.first_correct_t is not None and verdict.first_correct_t <= TIMED_LEVEL
+        ]
+        eligible.sort(key=lambda i: sum(spec.num_elements for spec in by_name[verdicts[i].graph].specs.values()))
+        most = min(self.protocol.max_timed_graphs or len(eligible), len(eligible))
+        bounds = [round(i * len(eligible) / most) for i in range(most + 1)] if most else [0]
+        for low, high in itertools.pairwise(bounds):
+            index = session.generator.choice(eligible[low:high])
+            graph = by_name[verdicts[index].graph]
+            self.progress(f"timing {graph.name}")
+            fields = verdicts[index].model_dump()
+            try:
+                rewritten = self._match(session, graph, fields)
+                with exclusive_use(self.bench.device):
+                    self._load_graph(session, graph, rewritten)
+                    metas = reference_metas(session, graph)
+                    level = measure_speedup(session, graph, metas, fields["first_correct_t"], fields)
+                fields["first_correct_t"] = level
+            except GraphFailure as failure:
+                self._book_failure(session, failure, fields)
+            self._clock("timing")
+            verdicts[index] = GraphVerdict(**fields)
+
+    def _match(self, session: Session, graph: Graph, fields: dict[str, Any]) -> Rewrite | None:
+        if self.baseline is not None:
+            return None
+        rewritten = rewrite(self.bench.trace(graph), session.rules)
+        self._clock("match")
+        fields["match_report"] = rewritten.report
+        if rewritten.violations:
+            raise GraphFailure(Outcome.VIOLATION, _first_message(rewritten.violations), rewritten.violations)
+        if not rewritten.num_matches:
+            raise GraphFailure(Outcome.NO_MATCH, rewritten.report)
+        return rewritten
+
+    def _load_graph(self, session: Session, graph: Graph, rewritten: Rewrite | None) -> None:
+        eager = {
+            "kind": "eager",
+            "name": graph.name,
+            "files": dict(graph.files),
+            "arguments": list(graph.arguments),
+            "ir": self.bench.trace(graph).ir.to_json(),
+        }
+        session.ask_reference("load_graph", apply="direct", **eager)
+        try:
+            if rewritten is None:
+                how = "direct" if self.baseline == EAGER else self.baseline
+                how = "inductor_guarded" if how == INDUCTOR and self.protocol.apply == "compile" else how
+                session.candidate.ask("load_graph", timeout_s=self.protocol.graph_timeout_s, apply=how, **eager)
+            else:
+                fields = eager | {"kind": "rewritten", "ir": rewritten.ir.to_json(), "original_ir": eager["ir"]}
+                session.candidate.ask(
+                    "load_graph", timeout_s=self.protocol.graph_timeout_s, apply=self.protocol.apply, **fields
+                )
+        except WorkerFailure as failure:
+            raise GraphFailure.of_worker(failure, "building the rewritten graph") from None
+
+    def _all(self, outcome: Outcome, message: str, session: Session | None = None) -> Verdict:
+        """The same outcome for every graph."""
+        violations = self.folder_violations if outcome is Outcome.VIOLATION else []
+        graphs = [
+            GraphVerdict(
+                graph=graph.name, graph_hash=graph.content_hash, outcome=outcome, message=message, violations=violations
+            )
+            for graph in self.task.graphs
+        ]
+        return self._verdict(graphs, session)
+
+    def _verdict(self, graphs: list[GraphVerdict], session: Session | None) -> Verdict:
+        if any(graph.outcome is Outcome.VIOLATION for graph in graphs):
+            graphs = [_as_violation(graph, graphs) for graph in graphs]
+        complete = not any(graph.outcome is Outcome.UNSTABLE for graph in graphs)
+        scores = score_verdict(graphs, self.protocol.scoring, self.protocol.slowdown_exponent) if complete else None
+        self.timings["total"] = round(time.monotonic() - self.started, 3)
+        return Verdict(
+            candidate_hash=self.candidate.candidate_hash if self.candidate else f"baseline:{self.baseline}",
+            task_id=self.task.task_id,
+            task_hash=self.task.content_hash,
+            protocol=self.protocol.name,
+            device=self.bench.device,
+            complete=complete,
+            as_score=scores.as_score if scores else None,
+            as_covered=scores.as_covered if scores else None,
+            es=scores.es if scores else {},
+            violations=self.folder_violations,
+            graphs=graphs,
+            machine=describe_machine(self.bench.device) | {"aa_floor_log_ratio": self.bench.aa_floor},
+            versions=describe_versions(),
+            confinement=session.confinement() if session else {},
+            seeds={"master": self.seed},
+            timings={stage: round(seconds, 3) for stage, seconds in self.timings.items()},
+            candidate_output=session.printed[:4000] if session and self.candidate else "",
+        )
+
+    def _clock(self, stage: str) -> None:
+        """Book the time since the last stage ended."""
+        spent = time.monotonic() - self.started - sum(self.timings.values())
+        self.timings[stage] = self.timings.get(stage, 0.0) + spent
+
+
+def _as_violation(graph: GraphVerdict, graphs: list[GraphVerdict]) -> GraphVerdict:
+    """A violation in one graph holds for the folder: whoever cheats on one is not scored on the others."""
+    if graph.outcome is Outcome.VIOLATION:
+        return graph
+    guilty = next(other for other in graphs if other.outcome is Outcome.VIOLATION)
+    return GraphVerdict(
+        graph=graph.graph,
+        graph_hash=graph.graph_hash,
+        outcome=Outcome.VIOLATION,
+        coverage=graph.coverage,
+        violations=guilty.violations,
+        message=f"violation in graph {guilty.graph}: {guilty.message}",
+        match_report=graph.match_report,
+    )
+
+
+def _first_message(violations: Sequence[Violation]) -> str:
+    first = violations[0]
+    where = f"{first.file}:{first.line}: " if first.file and first.line else ""
+    return f"{where}{first.message} [{first.rule}]"

@@ -1,0 +1,233 @@
+"""Correctness of one graph: fresh draws, candidate first on poisoned memory, then eager, then the comparison.
+
+Every draw has new content at newly placed buffers. One draw, secretly chosen, runs under the dispatch guard. A draw counts
+only if eager itself is well within tolerance of a float64 oracle, where the graph allows that at all (half-precision
+chains round at every operator, and no draw of theirs can).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from data.graph import Graph
+from data.inputs import PASSNET_INPUT_SEED, draw_inputs
+from eval_harness.comparison import OutputMeta, compare_metas, first_correct_level, oracle_ok
+from eval_harness.errors import ReferenceFailedError
+from eval_harness.judge.buffers import Buffers, output_slots, outputs_bytes
+from eval_harness.judge.session import Session
+from eval_harness.judge.workers import Worker, WorkerFailure
+from eval_harness.verdict import Outcome, Violation
+
+MAX_REDRAWS = 3
+ORACLE_CALL = -1
+"""Key under which a reference keeps the oracle's outputs (candidate_process.worker)."""
+
+
+class GraphFailure(Exception):
+    """The candidate fails on this graph: the outcome, what to say, and what was measured before it."""
+
+    def __init__(self, outcome: Outcome, message: str, violations: Sequence[Violation] = ()) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.violations = list(violations)
+
+    @classmethod
+    def of_worker(cls, failure: WorkerFailure, stage: str) -> GraphFailure:
+        outcome = {
+            "compile": Outcome.COMPILE_ERROR,
+            "oom": Outcome.OUT_OF_MEMORY,
+            "timeout": Outcome.TIMEOUT,
+        }.get(failure.kind, Outcome.RUNTIME_ERROR)
+        return cls(outcome, f"{stage}: {failure.message}")
+
+
+@dataclass
+class Correctness:
+    """What the draws showed."""
+
+    first_correct_t: int | None = -10
+    max_abs_difference: float = 0.0
+    message: str = ""
+    seeds: list[int] = field(default_factory=list)
+    draws_counted: int = 0
+
+
+def reference_metas(session: Session, graph: Graph) -> list[OutputMeta]:
+    """Shapes, dtypes and strides of eager's outputs, from a draw of its own. Raises ReferenceFailedError.
+
+    The draw stays loaded in the reference, where operators are timed on it.
+    """
+    buffers = Buffers(graph, 1, 0)
+    try:
+        buffers.attach(session.reference, timeout_s=session.protocol.graph_timeout_s)
+        buffers.write(_draw(session, graph, session.seed(), spread=False))
+        session.ask_reference("load_sets", **buffers.load_message(fresh=True))
+        return _metas(session.ask_reference("call", set=0)["outputs"], graph)
+    finally:
+        buffers.close()
+
+
+def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta], *, guarded: bool) -> Correctness:
+    """All draws of the protocol. Raises GraphFailure for anything but wrong values, which lower first_correct_t."""
+    protocol = session.protocol
+    # the float64 oracle's outputs are the largest thing that is delivered
+    size = max(outputs_bytes(metas), outputs_bytes(metas, dtype="torch.float64"))
+    buffers = Buffers(graph, 1, size)
+    guard_draw = session.generator.randrange(protocol.num_draws) if guarded else None
+    result = Correctness()
+    redraws = 0
+    try:
+        for worker in (session.reference, session.candidate):
+            buffers.attach(worker, timeout_s=protocol.graph_timeout_s)
+        draw = 0
+        while draw < protocol.num_draws:
+            seed = PASSNET_INPUT_SEED if protocol.inputs == "passnet" else session.seed()
+            buffers.write(_draw(session, graph, seed, spread=draw % 2 == 1))
+            ours, our_inputs = _candidate_call(session, graph, buffers, metas, guard=draw == guard_draw)
+            expected, their_inputs = _reference_call(session, buffers, metas)
+            if not _counts(session, graph, buffers, metas, expected) and redraws < MAX_REDRAWS:
+                redraws += 1
+                continue
+            draw += 1
+            result.seeds.append(seed)
+            _compare_inputs(graph, our_inputs, their_inputs)
+            _compare_outputs(result, ours, expected)
+    finally:
+        buffers.close()
+    result.draws_counted = draw
+    return result
+
+
+def _draw(session: Session, graph: Graph, seed: int, *, spread: bool) -> dict[str, torch.Tensor]:
+    mode = session.protocol.inputs
+    return draw_inputs(graph, seed=seed, mode=mode, spread=spread and mode == "robust")
+
+
+def _candidate_call(
+    session: Session, graph: Graph, buffers: Buffers, metas: Sequence[OutputMeta], *, guard: bool
+) -> tuple[list[torch.Tensor], list[np.ndarray]]:
+    timeout_s = min(session.protocol.graph_timeout_s, max(session.seconds_left(), 1.0))
+    worker = session.candidate
+    try:
+        worker.ask("load_sets", timeout_s=timeout_s, **buffers.load_message(fresh=True))
+        sizes = [outputs_bytes([meta]) for meta in metas]
+        answer = worker.ask("call", timeout_s=timeout_s, set=0, guard=guard, poison_bytes=sizes)
+        _check_outputs(answer["outputs"], metas, graph)
+        if guard:
+            _check_guard(answer["guard"])
+        return _collect(worker, buffers, metas, 0, timeout_s)
+    except WorkerFailure as failure:
+        raise GraphFailure.of_worker(failure, "running the rewritten graph") from None
+
+
+def _reference_call(
+    session: Session, buffers: Buffers, metas: Sequence[OutputMeta]
+) -> tuple[list[torch.Tensor], list[np.ndarray]]:
+    session.ask_reference("load_sets", **buffers.load_message(fresh=True))
+    session.ask_reference("call", set=0)
+    return _collect(session.reference, buffers, metas, 0, session.protocol.graph_timeout_s)
+
+
+def _collect(
+    worker: Worker, buffers: Buffers, metas: Sequence[OutputMeta], call: int, timeout_s: float
+) -> tuple[list[torch.Tensor], list[np.ndarray]]:
+    items, (slots,) = output_slots(metas, [call])
+    worker.ask("deliver", timeout_s=timeout_s, items=items)
+    outputs = [buffers.read_output(worker, slot) for slot in slots]
+    worker.ask("deliver_inputs", timeout_s=timeout_s, set=0, slots=buffers.input_slots())
+    return outputs, buffers.read_inputs(worker)
+
+
+def _counts(
+    session: Session, graph: Graph, buffers: Buffers, metas: Sequence[OutputMeta], expected: Sequence[torch.Tensor]
+) -> bool:
+    """Whether this draw may judge anybody. Settles once a graph whether the oracle can be met at all."""
+    if session.protocol.inputs == "passnet" or not any(output.is_floating_point() for output in expected):
+        return True
+    fits = session.bench.oracle_fits
+    if fits.get(graph.content_hash) is False:
+        return True
+    session.ask_reference("load_sets", **buffers.load_message(fresh=False))
+    described = session.ask_reference("oracle", set=0)["outputs"]
+    oracle_metas = _metas(described, graph)
+    items, (slots,) = output_slots(oracle_metas, [ORACLE_CALL])
+    session.ask_reference("deliver", items=items)
+    oracle = [buffers.read_output(session.reference, slot) for slot in slots]
+    is_met = all(
+        oracle_ok(eager, exact, meta.dtype)
+        for eager, exact, meta in zip(expected, oracle, metas, strict=True)
+        if eager.is_floating_point()
+    )
+    if is_met:
+        fits[graph.content_hash] = True
+    elif graph.content_hash not in fits:
+        fits[graph.content_hash] = False
+        return True
+    return is_met
+
+
+def _metas(described: Sequence[dict[str, Any]], graph: Graph) -> list[OutputMeta]:
+    metas = []
+    for index, output in enumerate(described):
+        if "literal" in output:
+            raise ReferenceFailedError(
+                f"{graph.name}: output {index} of the graph is a {output['type']}, not a tensor; leave this graph out"
+            )
+        metas.append(
+            OutputMeta(tuple(output["shape"]), output["dtype"], tuple(output["stride"]), str(output["device"]))
+        )
+    return metas
+
+
+def _check_outputs(described: Sequence[dict[str, Any]], metas: Sequence[OutputMeta], graph: Graph) -> None:
+    ours = []
+    for index, output in enumerate(described):
+        if "literal" in output:
+            raise GraphFailure(Outcome.WRONG_SHAPE, f"output {index} is a {output['type']}, not a tensor")
+        if output.get("fault"):
+            violation = Violation(
+                rule="behaviour.plain-tensor",
+                layer="behaviour",
+                message=f"output {index}: {output['fault']}; return plain tensors with storage of their own",
+            )
+            raise GraphFailure(Outcome.VIOLATION, violation.message, [violation])
+        ours.append(OutputMeta(tuple(output["shape"]), output["dtype"], tuple(output["stride"]), output["device"]))
+    outcome, message = compare_metas(ours, metas)
+    if outcome is not None:
+        raise GraphFailure(outcome, message)
+
+
+def _check_guard(report: Sequence[dict[str, Any]] | None) -> None:
+    violations = [
+        Violation(
+            rule=str(entry["rule"]), layer="dispatch", file=f"{entry['at']}.py", message=str(entry["message"])[:500]
+        )
+        for entry in report or []
+    ]
+    if violations:
+        raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
+
+
+def _compare_inputs(graph: Graph, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> None:
+    for name, mine, expected in zip(graph.arguments, ours, theirs, strict=True):
+        if not np.array_equal(mine, expected):
+            raise GraphFailure(
+                Outcome.INPUT_MUTATED,
+                f"the call changed its input {name}; write results to new tensors (torch.empty_like) only",
+            )
+
+
+def _compare_outputs(result: Correctness, ours: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:
+    for index, (mine, right) in enumerate(zip(ours, expected, strict=True)):
+        level, difference, message = first_correct_level(mine, right)
+        result.max_abs_difference = max(result.max_abs_difference, difference)
+        if level is None or (result.first_correct_t is not None and level > result.first_correct_t):
+            result.first_correct_t = level
+        if message and not result.message:
+            result.message = message if len(ours) == 1 else f"output {index}: {message}"

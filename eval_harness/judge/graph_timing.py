@@ -1,0 +1,116 @@
+"""Timing of one graph: the machine's A/A floor, the protocol's clock, GPU time beside it, and eager time by operator."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from data.graph import Graph
+from eval_harness.comparison import OutputMeta
+from eval_harness.judge.clock import PairedClock, UnstableError
+from eval_harness.judge.correctness import GraphFailure
+from eval_harness.judge.session import Session
+from eval_harness.judge.workers import WorkerFailure
+from eval_harness.timing import relative_iqr
+from eval_harness.verdict import Outcome
+
+log = logging.getLogger(__name__)
+
+UPSTREAM_MAX_IQR = 0.2
+UPSTREAM_MAX_REPEATS = 3
+NODE_REPEATS = 15
+DEFAULT_FLOOR = 0.03
+"""A/A deviation assumed (as a log ratio) when it could not be measured."""
+
+
+def measure_speedup(
+    session: Session, graph: Graph, metas: Sequence[OutputMeta], first_correct_t: int, fields: dict[str, Any]
+) -> int:
+    """Fill speedup, interval and latencies into fields; returns first_correct_t with the timed calls' outputs counted.
+
+    An unsteady machine makes the graph UNSTABLE. Raises GraphFailure.
+    """
+    if session.protocol.clock == "upstream":
+        _upstream_clock(session, graph, fields)
+        return first_correct_t
+    try:
+        if session.bench.aa_floor is None:
+            session.bench.aa_floor = _measure_aa(session, graph, metas)
+        clock = PairedClock(session, graph, metas, candidate=session.candidate, reference=session.reference)
+        timed = clock.measure(floor=session.bench.aa_floor)
+    except UnstableError as error:
+        fields |= {"outcome": Outcome.UNSTABLE, "message": f"timing: {error}"}
+        return first_correct_t
+    estimate = timed.estimate
+    fields |= {
+        "speedup": estimate.speedup,
+        "speedup_interval": estimate.interval,
+        "latency_us": estimate.latency_us,
+        "reference_latency_us": estimate.reference_latency_us,
+    }
+    if timed.notes:
+        fields["message"] = "; ".join(timed.notes)
+    return max(first_correct_t, timed.first_correct_t)
+
+
+def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> float:
+    """|log ratio| of eager against eager in two processes, interval included: what this machine calls equal."""
+    twin = session.bench.fork("reference")
+    try:
+        twin.ask(
+            "load_graph",
+            timeout_s=session.protocol.graph_timeout_s,
+            kind="eager",
+            apply="direct",
+            name=graph.name,
+            files=dict(graph.files),
+            arguments=list(graph.arguments),
+            ir=session.bench.trace(graph).ir.to_json(),
+        )
+        clock = PairedClock(session, graph, metas, candidate=twin, reference=session.reference)
+        estimate = clock.measure(floor=0.0).estimate
+    except (UnstableError, GraphFailure, WorkerFailure) as error:
+        log.warning("the A/A floor could not be measured (%s); %.2f is assumed", error, DEFAULT_FLOOR)
+        return DEFAULT_FLOOR
+    finally:
+        twin.kill()
+    return max(abs(math.log(estimate.speedup)), estimate.half_width)
+
+
+def _upstream_clock(session: Session, graph: Graph, fields: dict[str, Any]) -> None:
+    """20 warm-ups and 100 trials timed per call inside each process, re-measured while IQR/median > 20%."""
+    protocol = session.protocol
+    medians_us = []
+    for worker in (session.candidate, session.reference):
+        for _ in range(UPSTREAM_MAX_REPEATS):
+            try:
+                answer = worker.ask(
+                    "run_trials",
+                    timeout_s=protocol.graph_timeout_s,
+                    num_warmup=protocol.num_warmup,
+                    num_trials=protocol.num_trials,
+                )
+            except WorkerFailure as failure:
+                raise GraphFailure.of_worker(failure, "timed calls") from None
+            trials_us = [float(value) for value in answer["trials_us"]]
+            if relative_iqr(trials_us) <= UPSTREAM_MAX_IQR:
+                break
+        medians_us.append(statistics.median(trials_us))
+    fields |= {
+        "speedup": medians_us[1] / medians_us[0],
+        "latency_us": medians_us[0],
+        "reference_latency_us": medians_us[1],
+    }
+
+
+def node_seconds(session: Session, graph: Graph) -> dict[str, float]:
+    """Eager seconds of each of the graph's operators, measured once a graph in the reference process."""
+    known = session.bench.node_seconds
+    if graph.content_hash not in known:
+        answer = session.ask_reference("time_nodes", set=0, repeats=NODE_REPEATS)
+        known[graph.content_hash] = {str(node): float(seconds) for node, seconds in answer["seconds"].items()}
+    return known[graph.content_hash]
+

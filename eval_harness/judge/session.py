@@ -1,0 +1,153 @@
+"""Bench and Session: what the judge holds between evaluations, and the pair of workers of one evaluation.
+
+Bench lives as long as the judge: the zygote, the device, the cores, what was learnt about graphs. Session lives for one
+evaluation: a reference process and a candidate process, forked alike, pinned to the same cores. A candidate process that
+was lost (crash, time out) is replaced by a fresh one, and the pass is loaded anew.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from data.graph import Graph
+from eval_harness.candidate import Candidate
+from eval_harness.errors import DeviceLostError, HarnessError, ReferenceFailedError
+from eval_harness.judge.workers import Worker, WorkerFailure, Zygote
+from eval_harness.presets import EvaluationProtocol
+from eval_harness.rewriting import RuleDescription
+from eval_harness.tracing import TracedGraph, trace_graph
+
+HELLO_TIMEOUT_S = 120.0
+PROBE_TIMEOUT_S = 30.0
+INDUCTOR = "inductor"
+EAGER = "eager"
+
+
+@dataclass
+class Bench:
+    """The judge's standing equipment for one device."""
+
+    device: str
+    zygote: Zygote
+    cores: list[int]
+    """Both workers are pinned to these: they never run at once, and a difference between cores would be a bias."""
+    traced: dict[str, TracedGraph] = field(default_factory=dict)
+    """Content hash -> traced graph."""
+    node_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Content hash -> eager seconds of each node, for coverage."""
+    oracle_fits: dict[str, bool] = field(default_factory=dict)
+    """Content hash and input mode -> whether eager can meet the float64 oracle at all."""
+    aa_floor: float | None = None
+    """The machine's A/A deviation as a log ratio; measured at the first timing."""
+
+    @classmethod
+    def open(cls, device: str) -> Bench:
+        cores = sorted(os.sched_getaffinity(0))
+        # CUDA: one core drives the device. CPU: kernels use all cores.
+        chosen = cores[-1:] if device.startswith("cuda") else cores
+        return cls(device, Zygote(num_threads=len(chosen)), chosen)
+
+    def close(self) -> None:
+        self.zygote.close()
+
+    def trace(self, graph: Graph) -> TracedGraph:
+        """The graph as data, traced once."""
+        if graph.content_hash not in self.traced:
+            self.traced[graph.content_hash] = trace_graph(graph)
+        return self.traced[graph.content_hash]
+
+    def fork(self, role: str) -> Worker:
+        """A confined worker that has said hello."""
+        confinement = {"device": self.device.split(":")[0]}
+        worker = self.zygote.fork(role=role, device=self.device, cores=self.cores, confinement=confinement)
+        try:
+            hello = worker.ask("hello", timeout_s=HELLO_TIMEOUT_S)
+        except WorkerFailure as failure:
+            output = worker.output().strip().splitlines()
+            worker.kill()
+            last = f" ({output[-1]})" if output else ""
+            raise HarnessError(f"a {role} process did not start on {self.device}: {failure.message}{last}") from None
+        worker.confinement = {str(layer): str(state) for layer, state in hello["confinement"].items()}
+        return worker
+
+
+class Session:
+    """The two processes of one evaluation."""
+
+    def __init__(self, bench: Bench, protocol: EvaluationProtocol, seed: int) -> None:
+        self.bench = bench
+        self.protocol = protocol
+        self.generator = random.Random(seed)
+        self.started = time.monotonic()
+        self.rules: list[RuleDescription] = []
+        self.reference = bench.fork("reference")
+        self._candidate: Worker | None = None
+        self._candidate_files: dict[str, Any] | None = None
+        self._printed = ""
+
+    @property
+    def candidate(self) -> Worker:
+        """The candidate process; a fresh one with the pass loaded if the last was lost."""
+        if self._candidate is None or not self._candidate.alive:
+            self._keep_output()
+            self._candidate = self.bench.fork("candidate")
+            if self._candidate_files is not None:
+                self._load(self._candidate)
+        return self._candidate
+
+    def load_candidate(self, candidate: Candidate) -> None:
+        """Import the pass in the candidate process and learn its rules. Raises WorkerFailure."""
+        self._candidate_files = {"files": dict(candidate.files), "rules": list(candidate.rule_names)}
+        worker = self.bench.fork("candidate")
+        self._candidate = worker
+        self.rules = self._load(worker)
+
+    def _load(self, worker: Worker) -> list[RuleDescription]:
+        assert self._candidate_files is not None
+        answer = worker.ask("load_pass", timeout_s=self.protocol.graph_timeout_s, **self._candidate_files)
+        return [RuleDescription.from_json(rule) for rule in answer["rules"]]
+
+    def seed(self) -> int:
+        """A fresh secret seed for one draw."""
+        return self.generator.getrandbits(48)
+
+    def seconds_left(self) -> float:
+        return self.protocol.task_timeout_s - (time.monotonic() - self.started)
+
+    def check_device(self) -> None:
+        """After a lost candidate on CUDA: raises DeviceLostError unless the device still computes."""
+        try:
+            healthy = self.reference.ask("probe", timeout_s=PROBE_TIMEOUT_S)["healthy"]
+        except WorkerFailure as failure:
+            raise DeviceLostError(f"{self.bench.device} no longer answers: {failure.message}") from None
+        if not healthy:
+            raise DeviceLostError(f"{self.bench.device} computes wrong values; restart the machine's driver")
+
+    def ask_reference(self, op: str, **fields: Any) -> dict[str, Any]:
+        """A request to the reference, whose failure is ours or the task's."""
+        try:
+            return self.reference.ask(op, timeout_s=self.protocol.graph_timeout_s, **fields)
+        except WorkerFailure as failure:
+            raise ReferenceFailedError(f"the graph fails in eager ({failure.kind}): {failure.message}") from None
+
+    @property
+    def printed(self) -> str:
+        """What the candidate printed so far."""
+        current = self._candidate.output() if self._candidate else ""
+        return self._printed + current
+
+    def _keep_output(self) -> None:
+        if self._candidate is not None:
+            self._printed += self._candidate.output()
+
+    def confinement(self) -> dict[str, str]:
+        return dict(self.reference.confinement)
+
+    def close(self) -> None:
+        self.reference.kill()
+        if self._candidate is not None:
+            self._candidate.kill()
