@@ -109,8 +109,7 @@ class MemoryFile:
         """A private copy of a slot as a contiguous CPU tensor."""
         if slot.offset < 0 or slot.offset + slot.num_bytes > self.size:
             raise ValueError(f"slot {slot.name} lies outside its memory file")
-        raw = self.bytes[slot.offset : slot.offset + slot.num_bytes].copy()
-        return torch.from_numpy(raw).view(DTYPES[slot.dtype]).reshape(slot.shape)
+        return typed_view(self.bytes[slot.offset : slot.offset + slot.num_bytes].copy(), slot)
 
     def read_into(self, slot: Slot, tensor: torch.Tensor) -> None:
         """Copy a slot into an existing contiguous tensor, on whatever device it is."""
@@ -119,6 +118,13 @@ class MemoryFile:
             np.copyto(byte_view(tensor), source)
         else:
             tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(source.copy()))
+
+
+def typed_view(raw: np.ndarray, slot: Slot) -> torch.Tensor:
+    """Bytes as a tensor of the slot's dtype and shape, sharing memory."""
+    if slot.num_bytes == 0:
+        return torch.empty(slot.shape, dtype=DTYPES[slot.dtype])
+    return torch.from_numpy(raw).view(DTYPES[slot.dtype]).reshape(slot.shape)
 
 
 def byte_view(tensor: torch.Tensor) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 from data.graph import Graph
 from eval_harness.comparison import OutputMeta
 from eval_harness.judge.workers import Worker
-from eval_harness.tensor_exchange import DTYPES, MemoryFile, Slot, lay_out
+from eval_harness.tensor_exchange import MemoryFile, Slot, lay_out, typed_view
 
 
 class Buffers:
@@ -78,8 +78,7 @@ class Buffers:
         views = {}
         for slot in self.slots:
             start = slot.offset + index * self.set_stride
-            raw = torch.from_numpy(self._inputs.bytes[start : start + slot.num_bytes])
-            views[slot.name] = raw.view(DTYPES[slot.dtype]).reshape(slot.shape)
+            views[slot.name] = typed_view(self._inputs.bytes[start : start + slot.num_bytes], slot)
         return views
 
 
