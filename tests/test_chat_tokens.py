@@ -35,7 +35,10 @@ def _conversation() -> list[Message]:
         Message(role="tool", content="OBSERVATION ONE", tool_call_id="call_1", name="file_editor"),
         Message(
             role="assistant",
-            tool_calls=[_call({}, "pass_evaluator", "call_2"), _call({"command": "view", "path": "."}, call_id="call_3")],
+            tool_calls=[
+                _call({}, "pass_evaluator", "call_2"),
+                _call({"command": "view", "path": "."}, call_id="call_3"),
+            ],
         ),
         Message(role="tool", content="OBSERVATION TWO", tool_call_id="call_2", name="pass_evaluator"),
         Message(role="tool", content="OBSERVATION THREE", tool_call_id="call_3", name="file_editor"),
@@ -81,7 +84,7 @@ def test_mask_covers_the_assistants_turns_and_nothing_else(tokenizer):
     trained = [tokenizer.decode(run) for run in _runs(tokens.input_ids, tokens.loss_mask, 1)]
     assert trained == _expected_turns(messages)
     rest = "".join(tokenizer.decode(run) for run in _runs(tokens.input_ids, tokens.loss_mask, 0))
-    for text in ("SYSTEM TEXT", "USER TEXT", "OBSERVATION ONE", "OBSERVATION TWO", "OBSERVATION THREE", "pass_evaluator"):
+    for text in ("SYSTEM", "USER TEXT", "OBSERVATION ONE", "OBSERVATION TWO", "OBSERVATION THREE", "pass_evaluator"):
         assert text in rest
     assert "Done." not in rest and "THINK" not in rest
 
@@ -116,9 +119,8 @@ def test_a_turns_prompt_is_a_prefix_of_the_trained_conversation(tokenizer):
 
 
 def test_what_was_rendered_is_parsed_back_and_renders_the_same():
-    for message, text in zip(
-        [message for message in _conversation() if message.role == "assistant"], _expected_turns(_conversation()), strict=True
-    ):
+    answers = [message for message in _conversation() if message.role == "assistant"]
+    for message, text in zip(answers, _expected_turns(answers), strict=True):
         parsed = parse_assistant_text(text)
         assert (parsed.content, parsed.reasoning) == (message.content, message.reasoning)
         assert [(call.name, call.arguments) for call in parsed.tool_calls] == [
@@ -138,7 +140,7 @@ def test_argument_text_keeps_its_spacing_and_key_order():
     ("body", "name", "arguments"),
     [
         ('{"name": "file_editor", "arguments": {"path": }}', "file_editor", '{"path": }'),
-        ('{"name": "file_editor", "arguments": {"file_text": "cut off here', "file_editor", '{"file_text": "cut off here'),
+        ('{"name": "file_editor", "arguments": {"file_text": "cut', "file_editor", '{"file_text": "cut'),
         ('{"arguments": {}}', MALFORMED_CALL_NAME, '{"arguments": {}}'),
         ("not json", MALFORMED_CALL_NAME, "not json"),
         ("[1, 2]", MALFORMED_CALL_NAME, "[1, 2]"),

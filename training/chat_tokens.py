@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # importing transformers takes seconds; parsing needs none of
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 END_OF_TURN = "<|im_end|>"
 MALFORMED_CALL_NAME = "malformed_tool_call"
-"""Name of a call whose JSON could not be read: the environment answers it as an unknown tool, so the student sees why."""
+"""Name of a call whose JSON could not be read: no tool has it, so the environment answers what was wrong."""
 IGNORED_LABEL = -100
 
 _THINK = re.compile(r"\A<think>\n(.*?)\n</think>\n\n", re.DOTALL)
