@@ -15,18 +15,33 @@ from eval_harness.errors import UserError
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="cpu", metavar="cpu|cuda[:i]", help="where graphs run; default: cpu")
+def add_device(parser: argparse.ArgumentParser, *, default: str | None = "cpu") -> None:
+    """default None: the configuration's device, unless the flag is given."""
+    shown = default or "as configured"
+    parser.add_argument("--device", default=default, metavar="cpu|cuda[:i]", help=f"where graphs run; default: {shown}")
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", metavar="FILE|-", help=f"write {what} as JSON to FILE, or to stdout with -")
 
 
-def add_config(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    shown = f"; default: {default}" if default else ""
-    parser.add_argument("--config", type=Path, default=default, metavar="FILE", help=f"YAML configuration{shown}")
+def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument("--config", type=Path, required=required, metavar="FILE", help="YAML configuration")
+    # given anywhere: cli.main adds those that argparse leaves over
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="dotted overrides of the configuration")
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--resume",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="go on with what --out holds (default), or begin anew",
+    )
+
+
+def add_out(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"output folder; default: {default}")
 
 
 def check_device(device: str) -> str:

@@ -50,6 +50,12 @@ def load_config(model_cls: type[ConfigT], path: Path | str | None, overrides: Se
         raise UserError(_explain(error, model_cls, path, overrides)) from None
 
 
+def find_shipped(path: Path) -> Path:
+    """path, or the shipped file of that name when the command is given in another folder than the repository."""
+    is_elsewhere = not path.exists() and path.parts[:1] == ("configs",)
+    return SHIPPED_ROOT / path if is_elsewhere else path
+
+
 def config_hash(config: BaseModel) -> str:
     """sha256 over the resolved values: a resume with another configuration is refused by it."""
     return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
@@ -113,8 +119,7 @@ def refuse_other_config(out_dir: Path, config: BaseModel) -> None:
 
 
 def _read_yaml(path: Path) -> Any:
-    if not path.exists() and path.parts[:1] == ("configs",):
-        path = SHIPPED_ROOT / path  # a shipped configuration, from whatever folder the command is given
+    path = find_shipped(path)
     if not path.is_file():
         raise UserError(f"{path}: no such configuration file; {_nearest_file(path)}")
     try:

@@ -20,8 +20,8 @@ LOG_DIR = Path("runs/logs")
 class CrashLog:
     """Sets up logging for one command. Nothing is written to disk unless `write` is called."""
 
-    def __init__(self, verb: str, level: str) -> None:
-        self._verb = verb
+    def __init__(self, name: str, level: str) -> None:
+        self._name = name
         self._debug = level == "debug"
         self._lines: list[str] = []
         formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -45,7 +45,7 @@ class CrashLog:
     def write(self) -> Path:
         """Write the kept records and the traceback of the exception being handled; returns the file's path."""
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-        name = f"{self._verb}-{stamp}-{os.getpid()}.log"
+        name = f"{self._name.replace(' ', '-')}-{stamp}-{os.getpid()}.log"
         text = "\n".join([f"command: {' '.join(sys.argv)}", *self._lines, traceback.format_exc()])
         for folder in (LOG_DIR, Path(tempfile.gettempdir())):
             try:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from typing import Literal
 
-from scripts.machine import library_versions, list_gpus, memory_gib, usable_cores
+from scripts.machine import describe_machine, library_versions, list_gpus
 
 MIN_CORES = 2
 MIN_MEMORY_GIB = 4.0
@@ -45,12 +45,12 @@ def check_machine() -> list[Finding]:
 
 
 def _size() -> list[Finding]:
-    cores, memory, disk = usable_cores(), memory_gib(), shutil.disk_usage(".").free / 2**30
+    facts, disk = describe_machine(), shutil.disk_usage(".").free / 2**30
+    cores, memory = facts["num_cores"], facts["memory_gib"]
     few = "" if cores >= MIN_CORES else "timings need a core for the judge beside the one that is measured"
     findings = [Finding("cores", "optional" if few else "ok", str(cores), few)]
-    if memory is not None:
-        small = "" if memory >= MIN_MEMORY_GIB else f"the quickstart needs {MIN_MEMORY_GIB:.0f} GiB"
-        findings.append(Finding("memory", "optional" if small else "ok", f"{memory} GiB", small))
+    small = "" if memory >= MIN_MEMORY_GIB else f"the quickstart needs {MIN_MEMORY_GIB:.0f} GiB"
+    findings.append(Finding("memory", "MISSING" if small else "ok", f"{memory} GiB", small))
     full = "" if disk >= MIN_DISK_GIB else "free some, or run in a folder on another disk"
     findings.append(Finding("disk here", "MISSING" if full else "ok", f"{disk:.1f} GiB free", full))
     return findings

@@ -10,8 +10,8 @@ import logging
 import sys
 
 from scripts.arguments import add_config, say
-from scripts.cli import INTERRUPTED, USER_MISTAKE, is_user_mistake
 from scripts.config_loading import load_config
+from scripts.exit_status import INTERRUPTED, USER_MISTAKE, is_user_mistake
 
 
 def main(argv: list[str] | None = None) -> int:

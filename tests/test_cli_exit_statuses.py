@@ -47,7 +47,7 @@ def verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InstallVer
         (UserError("a.yaml: wrong\nsecond"), 2, ["a.yaml: wrong second"]),
         (MalformedGraphError("g/model.py: not Python"), 2, ["g/model.py"]),
         (MalformedTaskError("t: missing"), 2, ["t: missing"]),
-        (HarnessError("the judge died"), 3, ["our failure", "the judge died", "log: runs/logs/probe-"]),
+        (HarnessError("the judge died"), 3, ["our failure", "the judge died", "log: runs/logs/passwright-probe-"]),
         (ZeroDivisionError("division"), 3, ["our failure", "ZeroDivisionError", "log: "]),
         (OSError(errno.ENOSPC, "No space", "runs/x.json"), 3, ["runs/x.json", "no space left", "free some"]),
         (KeyboardInterrupt(), 130, ["interrupted"]),

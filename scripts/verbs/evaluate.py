@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scripts.arguments import add_device, add_json, check_device, say, write_json
+from scripts.exit_status import TARGET_MISSED
 
 if TYPE_CHECKING:
     from eval_harness.candidate import Candidate
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.json, verdict.model_dump(mode="json"))
     if args.fail_under is not None and (verdict.as_score is None or verdict.as_score < args.fail_under):
         say(f"AS {verdict.as_score} is below --fail-under {args.fail_under}")
-        return 4
+        return TARGET_MISSED
     return 0
 
 
