@@ -24,7 +24,7 @@ from eval_harness.judge.session import EAGER, INDUCTOR, Bench, Session
 from eval_harness.judge.workers import WorkerFailure
 from eval_harness.machine import describe_machine, describe_versions
 from eval_harness.presets import EvaluationProtocol
-from eval_harness.rewriting import Rewrite, rewrite
+from eval_harness.rewriting import InvalidPatternError, Rewrite, rewrite
 from eval_harness.scores import score_verdict
 from eval_harness.source_rules import check_sources, syntax_error
 from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Verdict, Violation
@@ -187,7 +187,10 @@ class _Evaluation:
     def _match(self, session: Session, graph: Graph, fields: dict[str, Any]) -> Rewrite | None:
         if self.baseline is not None:
             return None
-        rewritten = rewrite(self.bench.trace(graph), session.rules)
+        try:
+            rewritten = rewrite(self.bench.trace(graph), session.rules)
+        except InvalidPatternError as error:
+            raise GraphFailure(Outcome.COMPILE_ERROR, str(error)) from None
         self._clock("match")
         fields["match_report"] = rewritten.report
         if rewritten.violations:
@@ -197,7 +200,7 @@ class _Evaluation:
         return rewritten
 
     def _load_graph(self, session: Session, graph: Graph, rewritten: Rewrite | None) -> None:
-        eager = {
+        eager: dict[str, Any] = {
             "kind": "eager",
             "name": graph.name,
             "files": dict(graph.files),
@@ -211,7 +214,12 @@ class _Evaluation:
                 how = "inductor_guarded" if how == INDUCTOR and self.protocol.apply == "compile" else how
                 session.candidate.ask("load_graph", timeout_s=self.protocol.graph_timeout_s, apply=how, **eager)
             else:
-                fields = eager | {"kind": "rewritten", "ir": rewritten.ir.to_json(), "original_ir": eager["ir"]}
+                fields: dict[str, Any] = eager | {
+                    "kind": "rewritten",
+                    "ir": rewritten.ir.to_json(),
+                    "original_ir": eager["ir"],
+                    "num_outputs": {rule.rule: rule.num_outputs for rule in session.rules if rule.returns_tuple},
+                }
                 session.candidate.ask(
                     "load_graph", timeout_s=self.protocol.graph_timeout_s, apply=self.protocol.apply, **fields
                 )

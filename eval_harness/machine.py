@@ -1,4 +1,4 @@
-"""Facts about this machine and its libraries, for records. The judge never touches CUDA: GPU facts come from nvidia-smi."""
+"""Facts about this machine and its libraries, for records. GPU facts come from nvidia-smi: the judge has no CUDA."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _gpu_facts(index: int) -> dict[str, Any]:
         return {}
     query = [program, f"--id={index}", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
-        fields = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.strip().split(", ")
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
     except (subprocess.SubprocessError, OSError):
         return {}
-    return dict(zip(("gpu", "driver", "gpu_memory"), fields, strict=False))
+    return dict(zip(("gpu", "driver", "gpu_memory"), done.stdout.strip().split(", "), strict=False))

@@ -1,4 +1,4 @@
-"""The float64 oracle of a graph: the same operators on float64 values, to tell an ill-conditioned draw (DESIGN section 2).
+"""The float64 oracle of a graph: the same operators on float64 values, to tell an ill-conditioned draw.
 
 Casts to a narrower float become casts to float64, so nothing is rounded on the way. It judges draws, never candidates.
 """

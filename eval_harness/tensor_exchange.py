@@ -6,6 +6,7 @@ writer but the judge's own mapping; files with outputs are copied by the judge b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import mmap
@@ -48,7 +49,8 @@ class Slot:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Slot:
-        return cls(str(data["name"]), str(data["dtype"]), tuple(int(size) for size in data["shape"]), int(data["offset"]))
+        shape = tuple(int(size) for size in data["shape"])
+        return cls(str(data["name"]), str(data["dtype"]), shape, int(data["offset"]))
 
 
 def lay_out(tensors: Sequence[tuple[str, str, Sequence[int]]], *, start: int = 0) -> tuple[list[Slot], int]:
@@ -91,10 +93,8 @@ class MemoryFile:
 
     def close(self) -> None:
         self.bytes = np.empty(0, np.uint8)
-        try:
+        with contextlib.suppress(BufferError):  # a view is still alive somewhere; the mapping goes with it
             self._map.close()
-        except BufferError:
-            pass  # a view is still alive somewhere; the mapping goes with it
         os.close(self.descriptor)
 
     def write(self, slot: Slot, tensor: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Framing between processes: what is sent arrives whole, and a broken or silent peer is told apart from a closed one."""
+"""Framing between processes: what is sent arrives whole; a broken or silent peer is told from a closed one."""
 
 from __future__ import annotations
 

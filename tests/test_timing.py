@@ -24,7 +24,9 @@ def clusters_with(speedup: float, *, noise: float = 0.0, num_clusters: int = 5, 
     generator = random.Random(seed)
     return [
         [
-            PairTiming(0.010 * math.exp(generator.gauss(0, noise)), 0.010 * speedup * math.exp(generator.gauss(0, noise)))
+            PairTiming(
+                0.010 * math.exp(generator.gauss(0, noise)), 0.010 * speedup * math.exp(generator.gauss(0, noise))
+            )
             for _ in range(8)
         ]
         for _ in range(num_clusters)

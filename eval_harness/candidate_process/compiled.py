@@ -1,7 +1,7 @@
 """A graph through torch.compile: with its guards, as users call it, or without, for a figure like for like.
 
 how:
-  "substitute"        torch.compile(backend=...) that runs a given callable instead of what was captured (protocol passnet)
+  "substitute"        torch.compile(backend=...) that runs a given callable instead of what was captured
   "eager_guarded"     torch.compile(backend="eager"): eager behind the same guards
   "inductor"          what TorchInductor compiled, called directly: no guards
   "inductor_guarded"  torch.compile(backend="inductor"), mode default
@@ -77,8 +77,9 @@ class _WithoutGuards:
             if self._compiled is not None:
                 raise RuntimeError("the graph breaks under torch.compile; it has no single compiled form")
             self._positions = [self._arguments.index(name) for name in _argument_names(captured)]
-            self._compiled = compile_fx(captured, list(example_inputs))
-            return self._compiled
+            compiled: Any = compile_fx(captured, list(example_inputs))
+            self._compiled = compiled
+            return compiled
 
         torch._dynamo.reset()
         torch.compile(self._module, backend=backend, dynamic=False)(*inputs)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import traceback
 
+from eval_harness.candidate_process.rules import CandidateRuleError
+
 MAX_MESSAGE = 2000
 _COMPILE_MODULES = ("numba.core.errors", "triton.compiler", "triton.runtime.errors")
 
@@ -27,7 +29,8 @@ def _kind(error: BaseException) -> str:
         return "oom"
     if any(type(item).__module__.startswith(_COMPILE_MODULES) for item in chain):
         return "compile"
-    if isinstance(error, CompileFailedError | SyntaxError | ImportError) or "Error building extension" in text:
+    is_loading = isinstance(error, CompileFailedError | CandidateRuleError | SyntaxError | ImportError)
+    if is_loading or "Error building extension" in text:
         return "compile"
     return "runtime"
 
@@ -37,7 +40,7 @@ def _message(error: BaseException) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if "/pass_dir/" in frame.filename:
             where = f"{frame.filename.rsplit('/pass_dir/', 1)[1]}:{frame.lineno}: "
-    if isinstance(error, CompileFailedError):
+    if isinstance(error, CompileFailedError | CandidateRuleError):
         return str(error)[:MAX_MESSAGE]
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     return f"{where}{type(error).__name__}: {text}"[:MAX_MESSAGE]

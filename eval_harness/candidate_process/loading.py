@@ -15,7 +15,7 @@ from data.graph import Graph
 from data.model_check import load_graph_module
 from eval_harness.candidate_process.compiled import compile_callable
 from eval_harness.candidate_process.failures import CompileFailedError
-from eval_harness.candidate_process.rules import describe_rule
+from eval_harness.candidate_process.rules import describe_rule, replacement_function
 from eval_harness.coverage import time_nodes
 from eval_harness.graph_ir import IRGraph
 from eval_harness.oracle import to_float64
@@ -30,7 +30,7 @@ def set_numba_threads(count: int) -> None:
         import numba
     except ImportError:
         return
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
 
 
 def load_pass(files: Mapping[str, str], rules: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Callable]]:
@@ -52,9 +52,8 @@ def load_pass(files: Mapping[str, str], rules: Sequence[str]) -> tuple[list[dict
             module = importlib.import_module(f"pass_dir.{rule}")
         except SystemExit as error:
             raise CompileFailedError(f"{rule}.py: ended the process at import ({error.code})") from None
-        description, function = describe_rule(module, rule)
-        described.append(description)
-        functions[rule] = function
+        described.append(describe_rule(module, rule))
+        functions[rule] = replacement_function(module, rule)
     return described, functions
 
 
@@ -66,6 +65,7 @@ class LoadedGraph:
         self.guard_report: list[dict[str, Any]] = []
         self._ir: IRGraph | None = None
         self._rules: Mapping[str, Callable] = {}
+        self._num_outputs: Mapping[str, int] = {}
         self._device = torch.device("cpu")
         self._oracle: Callable[..., Any] | None = None
 
@@ -73,7 +73,8 @@ class LoadedGraph:
         """One call with a dispatch guard around each replacement; what it saw is in guard_report."""
         assert self._ir is not None
         wrapped = {rule: self._guarded(rule, function, guard_factory) for rule, function in self._rules.items()}
-        return build_module(self._ir, wrapped, device=self._device).forward(*inputs)
+        module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
+        return module.forward(*inputs)
 
     def _guarded(self, rule: str, function: Callable, guard_factory: GuardFactory) -> Callable:
         def call_under_guard(*args: Any) -> Any:
@@ -99,13 +100,13 @@ class LoadedGraph:
 
 
 def load_graph(message: Mapping[str, Any], rules: Mapping[str, Callable], device: torch.device) -> LoadedGraph:
-    """kind "rewritten": the judge's rewriting with the candidate's functions; kind "eager": the graph's own model.py."""
+    """kind "rewritten": the judge's rewriting with the candidate's functions; "eager": the graph's own model.py."""
     loaded = LoadedGraph()
     loaded._device = device
     loaded._ir = IRGraph.from_json(message["ir"])
     if message["kind"] == "rewritten":
-        loaded._rules = rules
-        runner = build_module(loaded._ir, rules, device=device).forward
+        loaded._rules, loaded._num_outputs = rules, message["num_outputs"]
+        runner = build_module(loaded._ir, rules, device=device, num_outputs=loaded._num_outputs).forward
         if message["apply"] == "compile":
             original = build_module(IRGraph.from_json(message["original_ir"]), {}, device=device)
             runner = compile_callable(original, message["arguments"], how="substitute", substitute=runner)

@@ -3,8 +3,8 @@
 Both sides run this same code, so that what the clock sees of it cancels. It answers the judge's messages in order; it
 never holds expected outputs, seeds or scores, and reports failures of what it runs as data.
 
-Covered: running, delivering, poisoning memory. Not covered: deciding anything. Whatever a worker says is a claim that the
-judge checks or a number that the judge measures itself.
+Covered: running, delivering, poisoning memory. Not covered: deciding anything. Whatever a worker says is a claim that
+the judge checks or a number that the judge measures itself.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Worker:
         return {}
 
     def run_trials(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Upstream's clock: microseconds of each call as measured here. Protocol `passnet` only; a claim, not a proof."""
+        """Upstream's clock: microseconds of each call as measured here. Protocol `passnet` only; a claim."""
         inputs = self.sets[0]
         for _ in range(message["num_warmup"]):
             self.graph.run(*inputs)
@@ -196,6 +196,20 @@ class Worker:
             self._synchronize()
             trials_us.append((_clock() - start) * 1e6)
         return {"trials_us": trials_us}
+
+    def gpu_time(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Microseconds a call of GPU work on all streams, by the profiler. A claim, recorded beside the clock."""
+        from torch.profiler import ProfilerActivity, profile
+
+        inputs, repeats = self.sets[0], message["repeats"]
+        self.graph.run(*inputs)
+        self._synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(repeats):
+                self.graph.run(*inputs)
+            self._synchronize()
+        total_us = sum(event.self_device_time_total for event in profiler.key_averages())
+        return {"gpu_us": total_us / repeats}
 
     def time_nodes(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Eager seconds of each operator (reference only)."""
@@ -235,6 +249,7 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "deliver_inputs": Worker.deliver_inputs,
     "run_block": Worker.run_block,
     "run_trials": Worker.run_trials,
+    "gpu_time": Worker.gpu_time,
     "time_nodes": Worker.time_nodes,
 }
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import select
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 from eval_harness.protocol import Channel, ChannelClosedError
@@ -50,20 +52,13 @@ def main(descriptor: int) -> None:
 
 def _import_everything() -> None:
     """What every worker needs, imported once. Nothing here may start a thread or run a tensor operation."""
-    import numba  # noqa: F401
-    import numba.core.registry  # noqa: F401
-    import numpy  # noqa: F401
-    import torch
-    import torch.fx  # noqa: F401
-    import torch.utils._python_dispatch  # noqa: F401
-
-    import eval_harness.candidate_process.worker
-
-    with contextlib.suppress(ImportError):
-        import triton  # noqa: F401
-        import triton.language  # noqa: F401
-    _warm_numba_compiler()
-    torch.set_num_threads(1)
+    for name in ("torch", "eval_harness.candidate_process.worker"):
+        importlib.import_module(name)
+    for name in ("numba", "triton", "triton.language"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if "numba" in sys.modules:
+        _warm_numba_compiler()
 
 
 def _warm_numba_compiler() -> None:
@@ -133,12 +128,13 @@ def _reap(statuses: dict[int, int]) -> None:
 def _kill_children() -> None:
     """The judge is gone: end every worker. Each is the leader of its own group."""
     own = os.getpid()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{entry}/stat") as file:
-            if int(file.read().rsplit(")", 1)[1].split()[1]) == own:
-                os.killpg(int(entry), signal.SIGKILL)
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == own:
+                os.killpg(int(entry.name), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,9 @@ class Buffers:
         return views
 
 
-def output_slots(metas: Sequence[OutputMeta], positions: Sequence[int]) -> tuple[list[dict[str, Any]], list[list[Slot]]]:
+def output_slots(
+    metas: Sequence[OutputMeta], positions: Sequence[int]
+) -> tuple[list[dict[str, Any]], list[list[Slot]]]:
     """A deliver request's items for all outputs of the calls at positions, and the slots by call and output."""
     items: list[dict[str, Any]] = []
     by_call: list[list[Slot]] = []

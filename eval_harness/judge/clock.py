@@ -1,8 +1,8 @@
 """The judge's clock: asks both workers for blocks of calls by message and times the answers (DESIGN section 4).
 
-Neither worker measures anything. Every call of a block has an input set of its own, in secret order; every pair of blocks
-has fresh content; every cluster has newly placed buffers. All outputs of a block stay alive until the judge has chosen,
-after "done", which to see. Delivery is timed as well: work put off until then is added to the block.
+Neither worker measures anything. Every call of a block has an input set of its own, in secret order; every pair of
+blocks has fresh content; every cluster has newly placed buffers. All outputs of a block stay alive until the judge has
+chosen, after "done", which to see. Delivery is timed as well: work put off until then is added to the block.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from data.graph import Graph
 from data.inputs import InputPool
@@ -106,14 +108,14 @@ class PairedClock:
         buffers = self._open(CALIBRATION_SETS)
         try:
             self._load(buffers, fresh=True)
-            best = {}
+            best: dict[int, float] = {}
             for worker in (self._candidate, self._reference):
                 order = list(range(CALIBRATION_SETS))
                 best[worker.pid] = min(self._block(worker, order) for _ in range(CALIBRATION_BLOCKS))
         finally:
             buffers.close()
         kind = self._session.bench.device.split(":")[0]
-        set_bytes = self._pool.num_bytes() + outputs_bytes(self._metas)
+        set_bytes = self._pool.num_bytes + outputs_bytes(self._metas)
         return block_calls(
             best[self._candidate.pid] / CALIBRATION_SETS,
             best[self._reference.pid] / CALIBRATION_SETS,
@@ -156,7 +158,7 @@ class PairedClock:
         call_bytes = max(outputs_bytes(self._metas), 1)
         buffers = Buffers(self._graph, num_sets, min(num_sets * call_bytes, max(DELIVERY_BYTES, call_bytes)))
         for worker in (self._candidate, self._reference):
-            self._guarding(worker, lambda worker=worker: buffers.attach(worker, timeout_s=self._timeout_s))
+            self._guarding(worker, partial(buffers.attach, worker, timeout_s=self._timeout_s))
         return buffers
 
     def _load(self, buffers: Buffers, *, fresh: bool) -> None:
@@ -200,8 +202,8 @@ class PairedClock:
         """Comparing costs more than delivering: a few secretly chosen calls are enough, none knows which."""
         return self._generator.sample(by_call, min(len(by_call), 3))
 
-    def _ask(self, worker: Worker, op: str, **fields: object) -> None:
-        self._guarding(worker, lambda: worker.ask(op, timeout_s=self._timeout_s, **fields))
+    def _ask(self, worker: Worker, op: str, **fields: Any) -> None:
+        self._guarding(worker, partial(worker.ask, op, timeout_s=self._timeout_s, **fields))
 
     def _guarding(self, worker: Worker, action: Callable[[], object]) -> None:
         """A failing reference is ours; a failing candidate is its own."""

@@ -1,8 +1,8 @@
 """Correctness of one graph: fresh draws, candidate first on poisoned memory, then eager, then the comparison.
 
-Every draw has new content at newly placed buffers. One draw, secretly chosen, runs under the dispatch guard. A draw counts
-only if eager itself is well within tolerance of a float64 oracle, where the graph allows that at all (half-precision
-chains round at every operator, and no draw of theirs can).
+Every draw has new content at newly placed buffers. One draw, secretly chosen, runs under the dispatch guard. A draw
+counts only if eager itself is well within tolerance of a float64 oracle, where the graph allows that at all
+(half-precision chains round at every operator, and no draw of theirs can).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Timing of one graph: the machine's A/A floor, the protocol's clock, GPU time beside it, and eager time by operator."""
+"""Timing of one graph: the machine's A/A floor, the protocol's clock, GPU time beside it, eager time by operator."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 UPSTREAM_MAX_IQR = 0.2
 UPSTREAM_MAX_REPEATS = 3
 NODE_REPEATS = 15
+GPU_TIME_REPEATS = 20
 DEFAULT_FLOOR = 0.03
 """A/A deviation assumed (as a log ratio) when it could not be measured."""
 
@@ -51,6 +52,8 @@ def measure_speedup(
         "latency_us": estimate.latency_us,
         "reference_latency_us": estimate.reference_latency_us,
     }
+    if session.bench.device.startswith("cuda"):
+        fields["gpu_speedup"] = _gpu_speedup(session)
     if timed.notes:
         fields["message"] = "; ".join(timed.notes)
     return max(first_correct_t, timed.first_correct_t)
@@ -78,6 +81,19 @@ def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> 
     finally:
         twin.kill()
     return max(abs(math.log(estimate.speedup)), estimate.half_width)
+
+
+def _gpu_speedup(session: Session) -> float | None:
+    """Reference GPU time over candidate GPU time; None where the profiler sees no kernels."""
+    times_us = []
+    for worker in (session.candidate, session.reference):
+        try:
+            answer = worker.ask("gpu_time", timeout_s=session.protocol.graph_timeout_s, repeats=GPU_TIME_REPEATS)
+        except WorkerFailure as failure:
+            log.warning("no GPU time: %s", failure.message)
+            return None
+        times_us.append(float(answer["gpu_us"]))
+    return times_us[1] / times_us[0] if min(times_us) > 0 else None
 
 
 def _upstream_clock(session: Session, graph: Graph, fields: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Bench and Session: what the judge holds between evaluations, and the pair of workers of one evaluation.
 
-Bench lives as long as the judge: the zygote, the device, the cores, what was learnt about graphs. Session lives for one
-evaluation: a reference process and a candidate process, forked alike, pinned to the same cores. A candidate process that
-was lost (crash, time out) is replaced by a fresh one, and the pass is loaded anew.
+Bench lives as long as the judge: the zygote, the device, the cores, what was learnt about graphs. Session lives for
+one evaluation: a reference process and a candidate process, forked alike, pinned to the same cores. A candidate process
+that was lost (crash, time out) is replaced by a fresh one, and the pass is loaded anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from data.graph import Graph
 from eval_harness.candidate import Candidate
 from eval_harness.errors import DeviceLostError, HarnessError, ReferenceFailedError
+from eval_harness.graph_ir import IRFormatError
 from eval_harness.judge.workers import Worker, WorkerFailure, Zygote
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.rewriting import RuleDescription
@@ -109,7 +110,10 @@ class Session:
     def _load(self, worker: Worker) -> list[RuleDescription]:
         assert self._candidate_files is not None
         answer = worker.ask("load_pass", timeout_s=self.protocol.graph_timeout_s, **self._candidate_files)
-        return [RuleDescription.from_json(rule) for rule in answer["rules"]]
+        try:
+            return [RuleDescription.from_json(rule) for rule in answer["rules"]]
+        except (IRFormatError, KeyError, TypeError) as error:
+            raise WorkerFailure("compile", f"the pass describes itself wrongly: {error}") from None
 
     def seed(self) -> int:
         """A fresh secret seed for one draw."""
