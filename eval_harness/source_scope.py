@@ -45,7 +45,13 @@ class Scope:
         """Every name that the file binds in any way."""
         self.alias_values: set[int] = set()
         """id() of the right-hand sides that were taken as module aliases."""
-        self.functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self.functions: dict[str, ast.FunctionDef] = {}
+        """Name -> function; an earlier one of the same name is kept as name@line, so that none goes unseen."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                if earlier := self.functions.get(node.name):
+                    self.functions[f"{node.name}@{earlier.lineno}"] = earlier
+                self.functions[node.name] = node
         self._collect_bindings()
 
     def _collect_bindings(self) -> None:
@@ -70,7 +76,7 @@ class Scope:
         for _ in range(_MAX_HOPS):
             before = sum(len(found) for found in self.origins.values())
             for node in ast.walk(self.tree):
-                for target, value in _assignments(node):
+                for target, value in assignments(node):
                     self._bind_alias(target, value)
             if sum(len(found) for found in self.origins.values()) == before:
                 break
@@ -110,7 +116,7 @@ class Scope:
         return {".".join([origin, *parts]) for origin in self.origins.get(root, ())}
 
 
-def _assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+def assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """(target, value) pairs of a statement, tuples taken apart."""
     pairs: list[tuple[ast.expr, ast.expr]] = []
     if isinstance(node, ast.Assign):

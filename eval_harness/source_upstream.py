@@ -35,19 +35,20 @@ def check_upstream(trees: dict[str, ast.Module]) -> list[Violation]:
             for inner in ast.walk(node)
         }
         for node in ast.walk(tree):
-            modules = []
+            modules: list[str] = []
+            line = getattr(node, "lineno", 1)
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 modules = [node.module or ""]
             for module in modules:
                 if module.split(".")[0] not in IMPORTS:
-                    found.append(_violation("source.import", path, node.lineno, f"import of {module} is not allowed"))
+                    found.append(_violation("source.import", path, line, f"import of {module} is not allowed"))
             if isinstance(node, ast.Call) and id(node) not in exempt:
                 chain = attribute_chain(node.func)
                 if chain and chain[0] == "torch" and ".".join(chain[1]) not in TORCH_CALLS:
                     message = f"{ast.unparse(node.func)}() outside pattern; compute in a kernel"
-                    found.append(_violation("source.torch-call", path, node.lineno, message))
+                    found.append(_violation("source.torch-call", path, line, message))
     return found
 
 

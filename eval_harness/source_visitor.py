@@ -11,6 +11,8 @@ import builtins
 
 from eval_harness import source_names as names
 from eval_harness.source_cpp import check_load_inline
+from eval_harness.source_kernels import kernel_kind
+from eval_harness.source_library import Place, check_library_name
 from eval_harness.source_scope import PACKAGE, Folder, Scope, attribute_chain
 from eval_harness.verdict import Violation
 
@@ -30,6 +32,7 @@ class SourceVisitor(ast.NodeVisitor):
         self.kernel: str | None = None
         """"numba" or "triton" while such a kernel's body is walked."""
         self._inside_chain: set[int] = set()
+        self._called: set[int] = set()
 
     def flag(self, rule: str, node: ast.AST, message: str) -> None:
         line = getattr(node, "lineno", None)
@@ -83,7 +86,7 @@ class SourceVisitor(ast.NodeVisitor):
             self.pattern_locals = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)} | {
                 name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
             }
-        kernel, self.kernel = self.kernel, self._kernel_kind(node) or self.kernel
+        kernel, self.kernel = self.kernel, kernel_kind(self.folder, self.scope, node) or self.kernel
         for inner in node.body:
             self.visit(inner)
         self.kernel = kernel
@@ -105,15 +108,6 @@ class SourceVisitor(ast.NodeVisitor):
     def _check_defined_name(self, name: str, node: ast.AST) -> None:
         if name.startswith("__") and name.endswith("__") and name not in names.DUNDER_METHODS_ALLOWED:
             self.flag("source.dunder", node, f"definition of {name}; only plain functions and methods are allowed")
-
-    def _kernel_kind(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-        for decorator in node.decorator_list:
-            origins = self.origins(decorator.func if isinstance(decorator, ast.Call) else decorator)
-            if origins and origins <= names.NUMBA_JIT:
-                return "numba"
-            if origins and origins <= names.TRITON_JIT:
-                return "triton"
-        return None
 
     def _check_replacement_args(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         arguments = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
@@ -175,7 +169,7 @@ class SourceVisitor(ast.NodeVisitor):
             self.flag("source.pointer", node, f".{name} exposes memory; hand the tensor itself to the kernel")
         elif name in names.MODULE_ATTRIBUTES_DENIED and of_module and name != "types":
             self.flag("source.import", node, f".{name} fetches a module through another; see the allowed imports")
-        elif name in names.UNMISTAKABLE_METHODS and not of_module and not self._free_compute():
+        elif name in names.UNMISTAKABLE_METHODS and not (of_module or self._free_compute() or id(node) in self._called):
             self.flag("source.torch-call", node, f".{name} computes outside a kernel; write it in the kernel")
 
     def _free_compute(self) -> bool:
@@ -196,63 +190,15 @@ class SourceVisitor(ast.NodeVisitor):
                     message = f"module {origin} is handed around as an object; use it as {origin}.<name>"
                     self.flag("source.module-object", node, message)
                 continue
-            self._check_library_name(origin, root, node)
-
-    def _check_library_name(self, origin: str, root: str, node: ast.AST) -> None:
-        rest = origin.partition(".")[2]
-        hidden = [p for p in rest.split(".") if p.startswith("_") or p in names.MODULE_ATTRIBUTES_DENIED - {"types"}]
-        private_ok = self.pattern_locals is not None and origin.startswith(names.TORCH_PATTERN_PRIVATE)
-        if hidden and not private_ok:
-            self.flag("source.import", node, f"{origin}: {hidden[0]} is not a public part of {root}")
-        elif root == "torch":
-            self._check_torch(rest, node)
-        elif root == "numpy":
-            self._check_numpy(rest, node)
-        elif root == "numba":
-            scalar = rest.removeprefix("types.") in names.NUMBA_SCALARS
-            if not scalar and rest not in names.NUMBA_ALLOWED and not rest.startswith("cuda.libdevice."):
-                self.flag("source.numba-call", node, f"{origin}; allowed are njit, vectorize, prange and numba.cuda")
-        elif root == "triton":
-            self._check_triton(rest, node)
-        else:
-            module, _, name = origin.rpartition(".")
-            allowed = names.OTHER_ALLOWED.get(module, frozenset())
-            if allowed is not None and name not in allowed:
-                self.flag("source.import", node, f"{origin} is not allowed; write it out in plain Python")
-
-    def _check_torch(self, rest: str, node: ast.AST) -> None:
-        if rest in names.TORCH_ALLOWED or rest.split(".")[0] in names.TORCH_DTYPES:
-            return
-        if self.pattern_locals is not None and rest.split(".")[0] not in names.TORCH_DENIED_IN_PATTERN:
-            return
-        if self.pattern_locals is not None:
-            self.flag("source.pattern", node, f"torch.{rest} inside pattern; it may only hold the graph's own calls")
-            return
-        message = f"torch.{rest}; only allocation, views and queries may be called, compute in your own kernel"
-        self.flag("source.torch-call", node, message)
-
-    def _check_numpy(self, rest: str, node: ast.AST) -> None:
-        if self.kernel == "numba":
-            if names.NUMPY_DENIED_IN_NJIT & set(rest.split(".")):
-                self.flag("source.numpy-call", node, f"numpy.{rest} inside @njit calls BLAS or LAPACK; write the loops")
-        elif rest not in names.NUMPY_ALLOWED and rest.split(".")[0] not in names.NUMPY_DTYPES:
-            message = f"numpy.{rest} outside @njit; only views, dtypes, empty, casts and contiguous copies are allowed"
-            self.flag("source.numpy-call", node, message)
-
-    def _check_triton(self, rest: str, node: ast.AST) -> None:
-        parts = rest.split(".")
-        if parts[0] == "language":
-            deep = len(parts) > 2 and parts[1] not in names.TRITON_LANGUAGE_SUBMODULES and parts[1].islower()
-            denied = parts[1] in names.TRITON_LANGUAGE_DENIED
-            if denied or (deep and len(parts) > 3):
-                self.flag("source.triton-call", node, f"triton.{rest}; use the functions of triton.language itself")
-        elif rest not in names.TRITON_ALLOWED:
-            self.flag("source.triton-call", node, f"triton.{rest}; allowed are jit, autotune, heuristics, Config, cdiv")
+            broken = check_library_name(origin, Place(self.kernel, self.pattern_locals is not None))
+            if broken:
+                self.flag(broken[0], node, broken[1])
 
     # calls, operators, statements
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
+        self._called.add(id(function))
         origins = self.origins(function)
         if isinstance(function, ast.Attribute) and not origins and not self._free_compute():
             name = function.attr

@@ -55,13 +55,13 @@ _KEPT_VARIABLES = frozenset(
 _SCRATCH_VARIABLES = {
     "HOME": "home",
     "TMPDIR": "tmp",
-    "TRITON_CACHE_DIR": "triton",
+    "TRITON_CACHE_DIR": "triton-cache",
     "TRITON_HOME": "triton-home",
     "TORCH_EXTENSIONS_DIR": "torch-extensions",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "NUMBA_CACHE_DIR": "numba",
-    "CUDA_CACHE_PATH": "cuda",
-    "XDG_CACHE_HOME": "cache",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor-cache",
+    "NUMBA_CACHE_DIR": "numba-cache",
+    "CUDA_CACHE_PATH": "cuda-cache",
+    "XDG_CACHE_HOME": "user-cache",
 }
 
 
@@ -189,6 +189,9 @@ def _scrub_environment(state: dict[str, str], scratch: str) -> None:
     sys.dont_write_bytecode = True
     tempfile.tempdir = None  # forget the folder that was chosen before
     os.chdir(os.environ["HOME"])
+    # a module must never be found in a folder that the candidate can write
+    sys.path[:] = [entry for entry in sys.path if entry and not Path(entry).is_relative_to(scratch)]
+    sys.path_importer_cache.clear()
     state["environment"] = "on"
 
 

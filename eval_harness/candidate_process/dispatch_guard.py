@@ -16,21 +16,26 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ALLOCATION_OPS = frozenset(
-    "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones full "
-    "full_like new_full zero_ fill_ scalar_tensor lift_fresh lift".split()  # noqa: SIM905
+
+def _ops(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+ALLOCATION_OPS = _ops(
+    "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones "
+    "full full_like new_full zero_ fill_ scalar_tensor lift_fresh lift"
 )
-VIEW_OPS = frozenset(
+VIEW_OPS = _ops(
     "view _unsafe_view _reshape_alias reshape as_strided expand expand_as permute transpose t squeeze unsqueeze "
     "select slice split split_with_sizes chunk unbind narrow diagonal unfold alias detach view_as view_as_real "
-    "view_as_complex view_dtype movedim swapaxes flatten unflatten contiguous_view real imag numpy_T mT".split()  # noqa: SIM905
+    "view_as_complex view_dtype movedim swapaxes flatten unflatten contiguous_view real imag numpy_T mT"
 )
-METADATA_OPS = frozenset(
+METADATA_OPS = _ops(
     "size stride sym_size sym_stride sym_numel sym_storage_offset numel dim is_contiguous is_strides_like_format "
-    "is_non_overlapping_and_dense device layout storage_offset is_same_size _version record_stream".split()  # noqa: SIM905
+    "is_non_overlapping_and_dense device layout storage_offset is_same_size _version record_stream"
 )
 COPY_OPS = frozenset("clone contiguous copy_ _to_copy to _copy_from detach_copy".split())  # noqa: SIM905
-READ_OPS = frozenset({"_local_scalar_dense", "item", "is_nonzero", "equal"})
+READ_OPS = _ops("_local_scalar_dense item is_nonzero equal")
 
 
 class DispatchGuard(TorchDispatchMode):

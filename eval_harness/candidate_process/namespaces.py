@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +77,8 @@ def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> Non
     with contextlib.suppress(OSError):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.closerange(3, 4096)  # the child's descriptors: whoever reads the other end must see it die
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     status = 0
     while True:
         try:
@@ -95,8 +96,6 @@ def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> Non
         number = -code
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
-        import resource
-
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), number)
         os._exit(128 + number)
