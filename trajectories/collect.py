@@ -135,6 +135,8 @@ class _Collection:
         self.protocol, self.final_protocol = config.protocols()
         self.ledger = Ledger(store.root / LEDGER_FILE, budget_usd=config.budget_usd)
         self.cancel = threading.Event()
+        self.mutex = threading.Lock()
+        self.errors_in_a_row = 0
         self.waiting: queue.SimpleQueue[tuple[Task, int]] = queue.SimpleQueue()
         self.ended: queue.SimpleQueue[Trajectory | BaseException | None] = queue.SimpleQueue()
 
@@ -179,7 +181,6 @@ class _Collection:
 
     def _watch(self, num_running: int, bar: tqdm) -> None:
         """Follow the workers until each has said that it is done. Raises what stops the run."""
-        errors_in_a_row = 0
         while num_running:
             try:
                 ended = self.ended.get(timeout=0.5)  # with a timeout, so that Ctrl-C is seen
@@ -192,14 +193,6 @@ class _Collection:
                 raise ended
             bar.update()
             bar.set_postfix_str(f"{ended.task_id[:24]} {ended.stop_reason} {self.ledger.spent_usd:.2f} USD")
-            errors_in_a_row = errors_in_a_row + 1 if ended.stop_reason in INFRASTRUCTURE_STOPS else 0
-            if ended.stop_reason in INFRASTRUCTURE_STOPS:
-                logger.warning("%s: %s: %s", ended.trajectory_id, ended.stop_reason, ended.error)
-            if errors_in_a_row >= self.config.max_infrastructure_errors:
-                raise HarnessError(
-                    f"{errors_in_a_row} attempts in a row ended by an infrastructure error, the last: {ended.error}; "
-                    "when it is mended, the same command goes on where this one stopped"
-                )
 
     def _work(self) -> None:
         try:
@@ -208,13 +201,30 @@ class _Collection:
                     task, attempt_index = self.waiting.get_nowait()
                 except queue.Empty:
                     break
-                self.ended.put(self._run_attempt(task, attempt_index))
+                trajectory = self._run_attempt(task, attempt_index)
+                self.ended.put(trajectory)
+                self._count_errors(trajectory)
         except AttemptCancelledError:
             pass
         except BaseException as error:  # handed to the main thread, which stops the run with it
+            self.cancel.set()
             self.ended.put(error)
         finally:
             self.ended.put(None)
+
+    def _count_errors(self, trajectory: Trajectory) -> None:
+        """Raises HarnessError at the last that is allowed, in the worker itself, so that no further attempt begins."""
+        with self.mutex:
+            if trajectory.stop_reason not in INFRASTRUCTURE_STOPS:
+                self.errors_in_a_row = 0
+                return
+            self.errors_in_a_row += 1
+            logger.warning("%s: %s: %s", trajectory.trajectory_id, trajectory.stop_reason, trajectory.error)
+            if self.errors_in_a_row >= self.config.max_infrastructure_errors and not self.cancel.is_set():
+                raise HarnessError(
+                    f"{self.errors_in_a_row} attempts in a row ended by an infrastructure error, the last: "
+                    f"{trajectory.error}; when it is mended, the same command goes on where this one stopped"
+                )
 
     def _run_attempt(self, task: Task, attempt_index: int) -> Trajectory:
         policy = make_policy(self.config.policy, factories=self.factories)

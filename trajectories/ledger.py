@@ -24,6 +24,7 @@ class Ledger:
         self.budget_usd = budget_usd
         self.spent_usd = 0.0
         self.num_answers = 0
+        self._ends_torn = False
         self._mutex = threading.Lock()
         if path.exists():
             self._read()
@@ -44,7 +45,9 @@ class Ledger:
         with self._mutex, disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             self.spent_usd += usage.cost_usd
             self.num_answers += 1
-            file.write(json.dumps(line) + "\n")
+            # a line that a kill or a full disk has torn must not swallow the next one
+            file.write("\n" * self._ends_torn + json.dumps(line) + "\n")
+            self._ends_torn = False
             file.flush()
             os.fsync(file.fileno())
 
@@ -54,9 +57,7 @@ class Ledger:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # torn by a kill or a full disk
+                continue
             self.spent_usd += float(entry.get("cost_usd", 0.0))
             self.num_answers += 1
-        if text and not text.endswith("\n"):
-            with disk_errors(self.path), self.path.open("a", encoding="utf-8") as file:
-                file.write("\n")  # keeps the next entry off the torn line
+        self._ends_torn = bool(text) and not text.endswith("\n")

@@ -81,7 +81,7 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
         raise MalformedCallError(f"no tool {call.name!r}; the tools are {FILE_EDITOR} and {PASS_EVALUATOR}")
     try:
         arguments = json.loads(call.arguments or "{}")
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
         raise MalformedCallError(f"{call.name}: the arguments are not JSON: {error}") from None
     if arguments is None:
         arguments = {}
@@ -98,7 +98,7 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
 
 def _check_editor_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     command = arguments.get("command")
-    if command not in _COMMAND_ARGUMENTS:
+    if not isinstance(command, str) or command not in _COMMAND_ARGUMENTS:
         raise MalformedCallError(
             f"{FILE_EDITOR}: command {command!r}; choose one of {', '.join(_COMMAND_ARGUMENTS)}"
         )

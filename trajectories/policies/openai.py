@@ -160,15 +160,19 @@ class OpenAIPolicy:
         choice = response.choices[0]
         message = choice.message
         tool_calls = [
-            ToolCall(id=call.id or f"call_{index}", name=function.name or "", arguments=function.arguments or "")
+            ToolCall(
+                id=call.id or f"call_{index}",
+                name=_clean(function.name or ""),
+                arguments=_clean(function.arguments or ""),
+            )
             for index, call in enumerate(message.tool_calls or [])
             if (function := getattr(call, "function", None)) is not None
         ]
         reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
         return Message(
             role="assistant",
-            content=message.content or "",
-            reasoning=reasoning if isinstance(reasoning, str) else None,
+            content=_clean(message.content or ""),
+            reasoning=_clean(reasoning) if isinstance(reasoning, str) else None,
             tool_calls=tool_calls,
             finish_reason=choice.finish_reason,
             usage=self._usage(response.usage, latency_s),
@@ -224,6 +228,11 @@ def _read_key(config: OpenAIPolicyConfig) -> str:
     return key
 
 
+def _clean(text: str) -> str:
+    """Without lone surrogates, which a model's broken escapes leave and no JSON file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _retry_after_s(error: openai.APIError, max_backoff_s: float) -> float:
     response = getattr(error, "response", None)
     try:
@@ -241,8 +250,8 @@ def _client(base_url: str, key: str, timeout_s: float) -> openai.OpenAI:
     with _clients_mutex:
         identity = (base_url, key, timeout_s)
         if identity not in _clients:
-            # the endpoint's library would read other OPENAI_ variables (organisation, project) of its own accord
-            _clients[identity] = openai.OpenAI(
-                base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=0, organization="", project=""
-            )
+            client = openai.OpenAI(base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=0)
+            # the library reads further OPENAI_ variables of its own accord; only the configuration decides here
+            client.organization = client.project = None
+            _clients[identity] = client
         return _clients[identity]

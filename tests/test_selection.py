@@ -1,0 +1,115 @@
+"""Selection: what each preset keeps, why the others are refused, and where a trajectory is cut."""
+
+import pytest
+
+from tests.canned_evaluator import CannedEvaluator, canned_verdict, make_task, pass_files
+from trajectories.environment import PassEnvironment
+from trajectories.policies.scripted import ScriptedPolicy, call_message
+from trajectories.record import Message, StopReason
+from trajectories.rollout import run_rollout
+from trajectories.selection import SelectionConfig, cut_after_best, select_trajectories
+
+DONE = Message(role="assistant", content="Done.")
+
+
+def trajectory(*marks, task_id="t", attempt_index=0, answers_after=(DONE,)):
+    answers = []
+    for mark in marks:
+        for path, text in pass_files(mark).items():
+            create = {"command": "create", "path": f"pass_dir/{path}", "file_text": text}
+            answers.append(call_message(("file_editor", create)))
+        answers.append(call_message(("pass_evaluator", {})))
+    environment = PassEnvironment(make_task(task_id), CannedEvaluator())
+    return run_rollout(ScriptedPolicy([*answers, *answers_after]), environment, attempt_index=attempt_index)
+
+
+def only(trajectories, **config):
+    return select_trajectories(trajectories, SelectionConfig(**config))
+
+
+def test_strict_keeps_what_is_correct_and_counts_every_refusal():
+    interrupted = trajectory("as=1.1")
+    interrupted.stop_reason = None
+    failed = trajectory("as=1.1")
+    failed.stop_reason = StopReason.POLICY_ERROR
+    no_final = trajectory("as=1.1")
+    no_final.final_verdict = None
+    reward_final = trajectory("as=1.1")
+    reward_final.final_verdict = canned_verdict("# as=1.1", make_task("t"), "reward")
+    selection = only(
+        [
+            trajectory("wrong", "as=1.5"),
+            interrupted,
+            failed,
+            no_final,
+            reward_final,
+            trajectory(),
+            trajectory("wrong"),
+            trajectory("violation"),
+            trajectory("unstable"),
+            trajectory("as=1.0 # covered=0.19"),
+        ]
+    )
+    assert [kept.as_score for kept in selection.kept] == [1.5]
+    assert selection.refused == {
+        "not finished (interrupted)": 1,
+        "not finished (POLICY_ERROR)": 1,
+        "no final verdict": 1,
+        "final verdict by protocol reward, not strict": 1,
+        "never evaluated a pass": 1,
+        "final verdict has a graph that is WRONG_VALUES": 1,
+        "final verdict has violations": 1,
+        "no evaluation has a score": 1,
+        "covered AS below 0.2": 1,
+    }
+    assert selection.num_considered == 10
+
+
+def test_the_paper_s_filter_keeps_a_wrong_pass():
+    selection = only([trajectory("wrong"), trajectory("violation"), trajectory("nothing")], preset="paper")
+    assert [kept.trajectory.final_verdict.num_correct for kept in selection.kept] == [0]
+    assert selection.refused == {"AS is not above 0.1": 2}
+
+
+def test_a_final_verdict_that_shrinks_is_what_counts():
+    lucky = trajectory("as=1.5")
+    lucky.final_verdict = canned_verdict("# as=0.9 # covered=0.1", make_task("t"))
+    assert only([lucky]).refused == {"covered AS below 0.2": 1}
+    assert only([lucky], preset="paper").kept[0].as_score == 1.5
+
+
+def test_the_best_of_a_task_are_kept_in_order():
+    found = [trajectory(f"as={speed}", attempt_index=i) for i, speed in enumerate((1.1, 1.4, 1.2))]
+    selection = only([*found, trajectory("as=1.05", task_id="u")], best_of=2)
+    assert [kept.as_score for kept in selection.kept] == [1.4, 1.2, 1.05]
+    assert selection.refused == {"not among the best 2 of its task": 1}
+
+
+def test_the_same_conversation_is_kept_once():
+    twice = [trajectory("as=1.5"), trajectory("as=1.5", attempt_index=1)]
+    assert only(twice).refused == {"the same conversation as an earlier attempt": 1}
+    assert len(only(twice, drop_duplicates=False).kept) == 2
+
+
+@pytest.mark.parametrize(
+    ("marks", "after", "num_turns", "reason"),
+    [
+        (("as=1.5",), (DONE,), 4, "the policy stopped after its best evaluation"),
+        (("wrong", "as=1.5"), (DONE,), 7, "the policy stopped after its best evaluation"),
+        (("as=1.5", "as=1.2"), (DONE,), 3, "4 turns after the best evaluation cut off"),
+        (("as=1.5",), (call_message(("pass_evaluator", {})), DONE), 3, "2 turns after the best evaluation cut off"),
+    ],
+)
+def test_a_trajectory_is_cut_after_its_best_evaluation(marks, after, num_turns, reason):
+    whole = trajectory(*marks, answers_after=after)
+    messages, why = cut_after_best(whole)
+    assert why == reason and sum(message.role == "assistant" for message in messages) == num_turns
+    assert messages == whole.messages[: len(messages)]
+    asked = {call.id for message in messages for call in message.tool_calls}
+    assert messages[-1].role == ("assistant" if "stopped" in reason else "tool") and len(asked) > 0
+
+
+def test_a_trajectory_that_ends_with_its_best_evaluation():
+    whole = trajectory("as=1.5")
+    whole.messages.pop()
+    assert cut_after_best(whole) == (whole.messages, "the best evaluation is the last turn")
