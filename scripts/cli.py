@@ -19,6 +19,7 @@ VERBS = {
     "collect": "scripts.verbs.collect",
     "dataset": "scripts.verbs.dataset",
     "train": "scripts.verbs.train",
+    "evaluate-student": "scripts.verbs.evaluate_student",
     "report": "scripts.verbs.report",
     "tasks": "scripts.verbs.tasks",
     "show": "scripts.verbs.show",

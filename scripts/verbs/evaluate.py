@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = "Evaluate a pass folder on a task and print the verdict."
 
-TICK_S = 1.0
+TICK_S = 0.5
 """How often the elapsed time is shown while an evaluation runs."""
 
 
@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
     from eval_harness.verdict_text import render_verdict
 
     say(f"evaluating {args.pass_dir} on {task.task_id}: {len(task.graphs)} graphs, {protocol.name}, {device}")
-    with LocalExecutor(device=device, num_judges=1) as executor:
-        verdict = await_with_clock(executor.submit(candidate, task, protocol=protocol, seed=args.seed))
+    clock = StageClock()
+    with LocalExecutor(device=device, num_judges=1, progress=clock.enter) as executor:
+        verdict = clock.watch(executor.submit(candidate, task, protocol=protocol, seed=args.seed))
     # with --json - stdout is the record alone, so that it can be piped
     print(render_verdict(verdict), file=sys.stderr if args.json == "-" else sys.stdout)
     if args.json:
@@ -69,13 +70,26 @@ def read_candidate(pass_dir: Path) -> Candidate:
         raise MalformedCandidateError(f"{folder}{error}") from None
 
 
-def await_with_clock(future: Future[Any]) -> Any:
-    """The future's result; on a terminal, with the seconds that have passed."""
-    started = time.monotonic()
-    shown = sys.stderr.isatty()
-    while not wait_for([future], timeout=TICK_S).done:
-        if shown:
-            print(f"\r{time.monotonic() - started:5.0f} s", end="", file=sys.stderr, flush=True)
-    if shown:
-        print("\r", end="", file=sys.stderr, flush=True)
-    return future.result()
+class StageClock:
+    """On a terminal, the running evaluation's stage and the seconds that have passed, on one line of stderr."""
+
+    def __init__(self) -> None:
+        self._stage = "starting the judge"
+        self._started = time.monotonic()
+        self._is_shown = sys.stderr.isatty()
+
+    def enter(self, stage: str) -> None:
+        """Called by the executor from another thread."""
+        self._stage = stage
+
+    def watch(self, future: Future[Any]) -> Any:
+        """Wait for the future and return its result."""
+        while not wait_for([future], timeout=TICK_S).done:
+            self._write(f"{time.monotonic() - self._started:5.0f} s  {self._stage}")
+        self._write("")
+        return future.result()
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            # clears to the end of the line: stage names differ in length
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
