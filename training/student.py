@@ -7,6 +7,7 @@ real student is a model name or folder in SftRunConfig; nothing here is used for
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ PAD_TOKEN = "<|endoftext|>"
 SPECIAL_TOKENS = (PAD_TOKEN, "<|im_start|>", END_OF_TURN)
 TAG_TOKENS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 """One token each, as in Qwen3, but text for the decoder: a parser needs to see them."""
+_ADDED = re.compile("|".join(re.escape(token) for token in SPECIAL_TOKENS + TAG_TOKENS))
 
 
 class TinyStudentConfig(BaseModel):
@@ -65,15 +67,15 @@ def train_tokenizer(texts: Iterable[str], config: TinyStudentConfig) -> PreTrain
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    added = [AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS]
-    added += [AddedToken(token, special=False, normalized=False) for token in TAG_TOKENS]
     trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
-        special_tokens=added,
+        vocab_size=config.vocab_size - len(TAG_TOKENS),
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    # the trainer does not know added tokens when it reads text: merges would be spent on pieces of them
+    tokenizer.train_from_iterator((part for text in texts for part in _ADDED.split(text)), trainer)
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in TAG_TOKENS])
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,

@@ -128,8 +128,9 @@ class TransformersPolicy:
             shared += 1
         if self._cache is None or shared == 0:
             self._cache, shared = DynamicCache(config=self.student.model.config), 0
-        else:
-            self._cache.crop(shared)
+        elif shared < len(self._cached_ids):
+            # a negative number of tokens to remove: newer transformers refuse the length to keep
+            self._cache.crop(shared - len(self._cached_ids))
         self._cached_ids = prompt[:shared]
         return shared
 
