@@ -47,105 +47,22 @@ _EXTRA = {
 }  # fmt: skip
 _DENIED = {"from_file"}
 """ATen operators that reach outside the graph."""
-_OPERATORS = frozenset(
-    [
-        "abs",
-        "add",
-        "and_",
-        "eq",
-        "floordiv",
-        "ge",
-        "getitem",
-        "gt",
-        "iadd",
-        "iand",
-        "ifloordiv",
-        "ilshift",
-        "imatmul",
-        "imod",
-        "imul",
-        "index",
-        "invert",
-        "ior",
-        "ipow",
-        "irshift",
-        "isub",
-        "itruediv",
-        "ixor",
-        "le",
-        "lshift",
-        "lt",
-        "matmul",
-        "mod",
-        "mul",
-        "ne",
-        "neg",
-        "not_",
-        "or_",
-        "pos",
-        "pow",
-        "rshift",
-        "setitem",
-        "sub",
-        "truediv",
-        "truth",
-        "xor",
-        "contains",
-    ]
-)
+# fmt: off
+_OPERATORS = frozenset({
+    "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "iadd", "iand", "ifloordiv", "ilshift", "imatmul",
+    "imod", "imul", "index", "invert", "ior", "ipow", "irshift", "isub", "itruediv", "ixor", "le", "lshift", "lt",
+    "matmul", "mod", "mul", "ne", "neg", "not_", "or_", "pos", "pow", "rshift", "setitem", "sub", "truediv", "truth",
+    "xor",
+})
+_DUNDER_METHODS = frozenset({
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift", "lt",
+    "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "radd", "rsub", "rmul", "rtruediv", "rfloordiv",
+    "rmod", "rpow", "rmatmul", "rand", "ror", "rxor", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow",
+    "iand", "ior", "ixor", "getitem", "setitem",
+})
+# fmt: on
 _ATEN = re.compile(r"torch\.ops\.aten\.([A-Za-z_][A-Za-z0-9_]*)(?:\.([A-Za-z_][A-Za-z0-9_]*))?\Z", re.ASCII)
 _DUNDER = re.compile(r"__[a-z0-9_]+__\Z")
-_ALLOWED_DUNDER_METHODS = {
-    f"__{name}__"
-    for name in [
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "matmul",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "neg",
-        "pos",
-        "abs",
-        "invert",
-        "radd",
-        "rsub",
-        "rmul",
-        "rtruediv",
-        "rfloordiv",
-        "rmod",
-        "rpow",
-        "rmatmul",
-        "rand",
-        "ror",
-        "rxor",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-        "ifloordiv",
-        "imod",
-        "ipow",
-        "iand",
-        "ior",
-        "ixor",
-        "getitem",
-        "setitem",
-    ]
-}
 _EXTRA_METHODS = {"numel", "index", "count", "bit_length", "is_integer"}
 _EXTRA_ATTRIBUTES = {
     # fields of the named tuples that torch functions return
@@ -199,8 +116,8 @@ def target_name(function: Callable[..., Any]) -> str | None:
     if isinstance(function, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
         name = str(function)
         return f"torch.ops.{name}" if name.startswith("aten.") else None
-    name = _names_by_id().get(id(function))
-    return name if name is not None and _resolve(name) is function else None
+    found = _names_by_id().get(id(function))
+    return found if found is not None and _resolve(found) is function else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -233,7 +150,7 @@ def is_target_name(name: str) -> bool:
 
 def is_method_name(name: str) -> bool:
     """A method of torch.Tensor that computes, or one of a few of int, float and torch.Size."""
-    if name in _EXTRA_METHODS or name in _ALLOWED_DUNDER_METHODS:
+    if name in _EXTRA_METHODS or (_DUNDER.match(name) and name[2:-2] in _DUNDER_METHODS):
         return True
     return not _NOT_METHODS.match(name) and callable(getattr(torch.Tensor, name, None))
 

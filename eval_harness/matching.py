@@ -168,8 +168,11 @@ class _Search:
         graph_value, pattern_value = pair.graph_value, pair.pattern_value
         if isinstance(pattern_value, Ref):
             if not isinstance(graph_value, Ref):
-                return self._says(owner, f"{pair.label} is the literal {_show(graph_value)} in the graph, the value "
-                                         f"{pattern_value} in the pattern; write the literal in the pattern")  # fmt: skip
+                return self._says(
+                    owner,
+                    f"{pair.label} is the literal {_show(graph_value)} in the graph, the value {pattern_value} in the "
+                    "pattern; write the literal in the pattern",
+                )
             if pattern_value.name in self.pattern.nodes:
                 return self._compare_nodes(state, graph_value.name, pattern_value.name)
             bound = state.bindings.setdefault(pattern_value.name, graph_value.name)
@@ -213,7 +216,7 @@ class _Search:
         # literals first: a call whose literals differ is not taken for a partial match
         state.nodes[pattern_name] = graph_name
         if len(ways) == 1:
-            state.todo.extend((graph_name, pair) for pair in reversed(sorted(ways[0], key=_has_refs)))
+            state.todo.extend((graph_name, pair) for pair in sorted(ways[0], key=_has_refs, reverse=True))
             return None
         branches = []
         for way in ways:
@@ -257,17 +260,17 @@ class _Search:
         between = order.path_back(members, self.matcher.groups)
         if between is not None:
             return (
-                f"node {self.graph[between]}: comes after one part of the match and before another, and cannot be moved "
-                "(it changes what the match reads, or depends on it)"
+                f"node {self.graph[between]}: comes after one part of the match and before another, and cannot be "
+                "moved (it changes what the match reads, or depends on it)"
             )
         for effect in self.pattern.effects & set(match.nodes):
             for other in match.nodes:
                 in_pattern = list(self.pattern.nodes).index(effect) < list(self.pattern.nodes).index(other)
                 first, second = match.nodes[effect], match.nodes[other]
                 written = order.writes(self.graph[first])
-                if other != effect and written & order.reads(self.graph[second]):
-                    if in_pattern != (order.position[first] < order.position[second]):
-                        return f"node {self.graph[first]}: is in another order in the pattern"
+                touches = other != effect and bool(written & order.reads(self.graph[second]))
+                if touches and in_pattern != (order.position[first] < order.position[second]):
+                    return f"node {self.graph[first]}: is in another order in the pattern"
         return None
 
     def _memory_problem(self, match: Match) -> str | None:
@@ -281,7 +284,7 @@ class _Search:
             if written:
                 reader = self._later_reader(written, order.position[name], members)
                 if reader is not None:
-                    return f"node {graph[name]}: changes a value from outside of the match, which {reader} reads afterwards"
+                    return f"node {graph[name]}: changes a value of outside the match, which {reader} reads afterwards"
         seen: dict[str, frozenset[int]] = {}
         start = min(order.position[name] for name in members)
         for name in dict.fromkeys(match.outputs):

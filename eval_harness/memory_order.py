@@ -14,11 +14,15 @@ from functools import cached_property
 from eval_harness.graph_ir import IRGraph, IRNode
 from eval_harness.tracing import TracedGraph
 
-_METADATA = {"shape", "dtype", "device", "ndim", "is_cuda", "size", "dim", "numel", "layout", "requires_grad", "stride"}
-_RANDOM = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "bernoulli_",
-           "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "dropout", "dropout1d", "dropout2d",
-           "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax", "native_dropout",
-           "poisson"}  # fmt: skip
+_METADATA = {"shape", "dtype", "device", "ndim", "is_cuda", "size", "dim", "numel", "layout", "stride"}
+"""Attributes and methods that do not look at values."""
+# fmt: off
+_RANDOM = {
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "bernoulli_",
+    "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "dropout", "dropout1d", "dropout2d",
+    "dropout3d", "alpha_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax", "native_dropout", "poisson",
+}
+# fmt: on
 _MODES = {"_set_grad_enabled", "_enter_autocast", "_exit_autocast"}
 _RNG, _MODE = -1_000_000, -1_000_001
 """Stand-ins for storages: the generator's state, and the grad and autocast modes."""

@@ -30,11 +30,15 @@ _OPERATOR_TO_ATEN = {
     "imul": "mul_", "ipow": "pow_", "add": "add", "sub": "sub", "mul": "mul", "pow": "pow", "matmul": "matmul",
     "neg": "neg", "abs": "abs", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne",
 }  # fmt: skip
-_ALIASES = {"multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg",
-            "absolute": "abs", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
-            "not_equal": "ne", "concat": "cat", "concatenate": "cat", "clip": "clamp", "swapaxes": "transpose"}  # fmt: skip
-_CASTS = {"float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
-          "long": torch.int64, "int": torch.int32, "short": torch.int16, "bool": torch.bool}  # fmt: skip
+_ALIASES = {
+    "multiply": "mul", "subtract": "sub", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne", "concat": "cat",
+    "concatenate": "cat", "clip": "clamp", "swapaxes": "transpose",
+}  # fmt: skip
+_CASTS = {
+    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
+    "long": torch.int64, "int": torch.int32, "short": torch.int16, "bool": torch.bool,
+}  # fmt: skip
 _ARGUMENT_NAMES = {"self": ("input",), "dim": ("axis",), "keepdim": ("keepdims",), "other": ("x2",)}
 """Names that torch's Python parser accepts beside the schema's."""
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
@@ -105,10 +109,10 @@ def _arguments(node: IRNode) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = list(node.args), dict(node.kwargs)
     if node.op == "call_method" and node.target in _CASTS:
         args.insert(1, _CASTS[node.target])
-    if node.op == "call_function" and node.target in ("_operator.add", "_operator.mul") and len(args) == 2:
+    swappable = node.op == "call_function" and node.target in ("_operator.add", "_operator.mul") and len(args) == 2
+    if swappable and isinstance(args[1], Ref) and not isinstance(args[0], Ref):
         # 2 * x and x * 2 are one operation
-        if isinstance(args[1], Ref) and not isinstance(args[0], Ref):
-            args.reverse()
+        args.reverse()
     return args, kwargs
 
 
@@ -246,8 +250,14 @@ def _gather_sizes(positional: list[Any], args: list[Any]) -> list[Any]:
     return [*args[:start], tail]
 
 
-_NUMBERS = {"int": (int,), "float": (int, float), "number": (bool, int, float, complex), "complex": (int, float, complex),
-            "bool": (bool,), "str": (str,)}  # fmt: skip
+_NUMBERS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "number": (bool, int, float, complex),
+    "complex": (int, float, complex),
+    "bool": (bool,),
+    "str": (str,),
+}
 _DTYPES_OF_TYPES = {float: torch.float64, int: torch.int64, bool: torch.bool}
 
 
@@ -278,9 +288,8 @@ def _fit(kind: str, length: int | None, value: Any, value_of: Callable[[Ref], An
             return True, _DTYPES_OF_TYPES[meta]
         return isinstance(meta, torch.dtype), value
     if kind == "Device":
-        return isinstance(meta, torch.device) or (
-            isinstance(meta, str) and meta.split(":")[0] in ("cpu", "cuda")
-        ), value
+        is_name = isinstance(meta, str) and meta.split(":")[0] in ("cpu", "cuda")
+        return is_name or isinstance(meta, torch.device), value
     if kind == "MemoryFormat":
         return isinstance(meta, torch.memory_format), _MEMORY_FORMATS.get(meta, value)
     if kind == "Layout":

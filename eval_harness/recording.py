@@ -43,7 +43,9 @@ class TracedValue:
         object.__setattr__(self, "_recorder", recorder)
         object.__setattr__(self, "_name", name)
 
-    @property
+    _recorder: Recorder
+    _name: str
+
     def _ref(self) -> Ref:
         return Ref(self._name)
 
@@ -94,12 +96,15 @@ class TracedAttribute(TracedValue):
         object.__setattr__(self, "_attribute", attribute)
         object.__setattr__(self, "_found", None)
 
-    @property
-    def _name(self) -> str:
+    _owner: TracedValue
+    _attribute: str
+    _found: TracedValue | None
+
+    def _ref(self) -> Ref:
         if self._found is None:
-            found = self._recorder.record("getattr", self._attribute, (self._owner,))
-            object.__setattr__(self, "_found", found)
-        return self._found._name
+            object.__setattr__(self, "_found", self._recorder.record("getattr", self._attribute, (self._owner,)))
+        assert self._found is not None
+        return self._found._ref()
 
     def __call__(self, *args: Any, **kwargs: Any) -> TracedValue:
         return self._recorder.record("call_method", self._attribute, (self._owner, *args), kwargs)
@@ -208,7 +213,7 @@ class Recorder(TorchFunctionMode):
 
 def map_traced(value: Any) -> Any:
     """The value with every TracedValue replaced by its Ref."""
-    return map_refs(value, lambda ref: ref, lambda leaf: leaf._ref if isinstance(leaf, TracedValue) else leaf)
+    return map_refs(value, lambda ref: ref, lambda leaf: leaf._ref() if isinstance(leaf, TracedValue) else leaf)
 
 
 def _find_traced(value: Any) -> TracedValue | None:

@@ -16,6 +16,7 @@ from eval_harness.graph_targets import REPLACEMENT_PREFIX
 from eval_harness.graph_values import decode_value, encode_value, iter_refs, map_refs
 from eval_harness.ir_execution import build_module
 from eval_harness.matching import Match, Matcher
+from eval_harness.memory_order import MemoryOrder
 from eval_harness.pattern import InvalidPatternError, Pattern
 from eval_harness.tracing import TracedGraph
 from eval_harness.verdict import Violation
@@ -153,7 +154,8 @@ def _check_bound(rule: RuleDescription, pattern: Pattern) -> None:
     for name in iter_refs(rule.replacement_args):
         if name not in used:
             raise InvalidPatternError(
-                f"{rule.rule}.py: replacement_args passes {name}, which the pattern does not use, so it is bound to nothing"
+                f"{rule.rule}.py: replacement_args passes {name}, which the pattern does not use and so cannot bind; "
+                "leave it out"
             )
 
 
@@ -169,38 +171,42 @@ def _replace(matcher: Matcher, applied: list[tuple[RuleDescription, Match]]) -> 
     taken = {node.name for node in ir.nodes}
     for index, (rule, match) in enumerate(applied):
         emitted[index] = _replacement_nodes(rule, match, taken, swaps)
-    # Kahn's algorithm; the unit that comes first in the original order goes first
-    key = {
-        node.name: (-1 - unit_of[node.name] if node.name in unit_of else order.position[node.name]) for node in ir.nodes
-    }
+    # one unit a call or a node: matches are -1, -2, ..., other nodes have their position
+    unit = {n.name: -1 - unit_of[n.name] if n.name in unit_of else order.position[n.name] for n in ir.nodes}
     members: dict[int, list[str]] = {}
     for node in ir.nodes:
         if node.name not in dropped:
-            members.setdefault(key[node.name], []).append(node.name)
-    priority = {unit: max(order.position[name] for name in names) for unit, names in members.items()}
-    later: dict[int, set[int]] = {unit: set() for unit in members}
-    for unit, names in members.items():
-        for name in names:
-            for successor in order.successors.get(name, ()):
-                if successor not in dropped and key[successor] != unit:
-                    later[unit].add(key[successor])
-    waiting = dict.fromkeys(members, 0)
-    for successors in later.values():
-        for successor in successors:
-            waiting[successor] += 1
-    ready = [(priority[unit], unit) for unit, count in waiting.items() if count == 0]
-    heapq.heapify(ready)
+            members.setdefault(unit[node.name], []).append(node.name)
     nodes: list[IRNode] = []
-    while ready:
-        _, unit = heapq.heappop(ready)
-        nodes += emitted[-1 - unit] if unit < 0 else [ir.by_name[members[unit][0]]]
-        for successor in later[unit]:
-            waiting[successor] -= 1
-            if waiting[successor] == 0:
-                heapq.heappush(ready, (priority[successor], successor))
-    if len(nodes) < len(members):
-        raise AssertionError("accepted matches form a cycle")
+    for current in _in_order(members, unit, order):
+        nodes += emitted[-1 - current] if current < 0 else [ir.by_name[members[current][0]]]
     return IRGraph([_swapped(node, swaps) for node in nodes])
+
+
+def _in_order(members: Mapping[int, list[str]], unit: Mapping[str, int], order: MemoryOrder) -> list[int]:
+    """Units in an order that data and memory allow (Kahn); what was last in the original order goes last."""
+    priority = {key: max(order.position[name] for name in names) for key, names in members.items()}
+    later: dict[int, set[int]] = {key: set() for key in members}
+    for key, names in members.items():
+        for successor in (item for name in names for item in order.successors.get(name, ())):
+            if unit[successor] != key and unit[successor] in members:
+                later[key].add(unit[successor])
+    waiting = dict.fromkeys(members, 0)
+    for key in (item for successors in later.values() for item in successors):
+        waiting[key] += 1
+    ready = [(priority[key], key) for key, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    found = []
+    while ready:
+        _, current = heapq.heappop(ready)
+        found.append(current)
+        for key in later[current]:
+            waiting[key] -= 1
+            if waiting[key] == 0:
+                heapq.heappush(ready, (priority[key], key))
+    if len(found) < len(members):
+        raise AssertionError("accepted matches form a cycle")
+    return found
 
 
 def _dead_readers(matcher: Matcher, applied: list[tuple[RuleDescription, Match]]) -> set[str]:

@@ -187,8 +187,7 @@ class _FakeRun:
         self.values[node.name] = self.metas[node.name] = UNKNOWN
         self.storages[node.name] = reads | {self._fresh}
         first = next(iter(inputs), None)
-        in_place = is_in_place(node) and first is not None
-        self.writes[node.name] = self.storages[first] if in_place else frozenset()
+        self.writes[node.name] = self.storages[first] if first is not None and is_in_place(node) else frozenset()
 
     def _running_statistics(self, node: IRNode) -> frozenset[int]:
         # written inside the kernel, without a new version
@@ -219,21 +218,7 @@ def is_in_place(node: IRNode) -> bool:
 
 
 IN_PLACE_OPERATORS = frozenset(
-    [
-        "iadd",
-        "iand",
-        "ifloordiv",
-        "ilshift",
-        "imatmul",
-        "imod",
-        "imul",
-        "ior",
-        "ipow",
-        "irshift",
-        "isub",
-        "itruediv",
-        "ixor",
-    ]
+    f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 )
 
 

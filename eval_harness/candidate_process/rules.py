@@ -64,7 +64,8 @@ def replacement_function(module: types.ModuleType, rule_name: str) -> Callable[.
         )
     if first is not second:
         raise CandidateRuleError(
-            f"{where}: replacement_func returns another callable at each call; return one function of the module's top level"
+            f"{where}: replacement_func returns another callable at each call; return one function of the module's "
+            "top level"
         )
     return first
 
