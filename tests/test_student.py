@@ -40,7 +40,8 @@ def test_the_default_student_has_about_900_thousand_parameters():
 
 def test_every_text_survives_its_tokens(student):
     _, _, tokenizer = student
-    for text in ["a\n\tb  c\r\n", "déjà \U0001f600 \x00\x7f", "12.5 0x1F", '{"a": "\\n\\"\\\\n"}', "<tool_call>\n{}", ""]:
+    texts = ["a\n\tb  c\r\n", "déjà \U0001f600 \x00\x7f", "12.5 0x1F", '{"a": "\\n\\"\\\\n"}', "<tool_call>\n{}", ""]
+    for text in texts:
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
