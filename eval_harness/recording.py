@@ -283,17 +283,14 @@ _SIZE_FACTORIES = ("zeros", "ones", "empty", "rand", "randn")
 def _size_factories(recorder: Recorder) -> Iterator[None]:
     """torch.zeros(n, 4) with a traced n fails in the argument parser, before any mode sees it."""
     originals = {name: getattr(torch, name) for name in _SIZE_FACTORIES}
+    # the tables of graph_targets must be made of the real functions
+    assert all(target_name(original) == f"torch.{name}" for name, original in originals.items())
 
-    def wrap(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def factory(*args: Any, **kwargs: Any) -> Any:
-            if _has_traced((args, kwargs)):
-                return recorder.record("call_function", f"torch.{name}", args, kwargs)
-            return original(*args, **kwargs)
+    def wrap(name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: recorder.record("call_function", f"torch.{name}", args, kwargs)
 
-        return factory
-
-    for name, original in originals.items():
-        setattr(torch, name, wrap(name, original))
+    for name in originals:
+        setattr(torch, name, wrap(name))
     try:
         yield
     finally:
