@@ -171,8 +171,9 @@ def _own_file_system(
         attempt("private-dev", mounts.mount_own_dev, scratch, policy.shm_bytes, gpu=gpu)
     else:
         state["private-dev"] = "needs the private tmpfs"
-    inside = [str(own_root() / name) for name in _OWN_PACKAGES if any(own_root().is_relative_to(p) for p in needed)]
-    attempt("hidden-sources", mounts.hide, inside)
+    # installed among the readable packages, our own would hand over bundled passes and the judge's source
+    readable = any(own_root().is_relative_to(path) for path in [*needed, *_SYSTEM_READ])
+    attempt("hidden-sources", mounts.hide, [str(own_root() / name) for name in _OWN_PACKAGES if readable])
     return scratch
 
 
@@ -180,19 +181,22 @@ def _scrub_environment(state: dict[str, str], scratch: str) -> None:
     for name in list(os.environ):
         if name not in _KEPT_VARIABLES and not name.startswith("LC_"):
             del os.environ[name]
+    state["environment"] = "on"
     for name, folder in _SCRATCH_VARIABLES.items():
         path = Path(scratch) / folder
-        path.mkdir(exist_ok=True)
         os.environ[name] = str(path)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            state["environment"] = f"no scratch folder at {scratch} ({error.strerror})"
     os.environ.setdefault("PATH", os.defpath)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     tempfile.tempdir = None  # forget the folder that was chosen before
-    os.chdir(os.environ["HOME"])
+    os.chdir(os.environ["HOME"] if state["environment"] == "on" else "/")
     # a module must never be found in a folder that the candidate can write
     sys.path[:] = [entry for entry in sys.path if entry and not Path(entry).is_relative_to(scratch)]
     sys.path_importer_cache.clear()
-    state["environment"] = "on"
 
 
 def _limit_resources(state: dict[str, str], policy: ConfinementPolicy) -> None:

@@ -65,6 +65,9 @@ def _try_unshare(flag: int) -> str:
 
 
 def _map_to_self(user: int, group: int) -> None:
+    # a process that changed its user is not dumpable, and then its files under /proc belong to root
+    with contextlib.suppress(OSError):
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
     process = Path("/proc/self")
     with contextlib.suppress(OSError):  # no such file before Linux 3.19
         (process / "setgroups").write_text("deny")
