@@ -44,6 +44,7 @@ class ArrayFlow:
             for name, node in scope.functions.items():
                 if name.split("@")[0] != "pattern" and not is_kernel(scope, node):
                     self.functions[f"{scope.module}.{name}"] = (scope, node)
+        self._nodes = {dotted: list(_own_nodes(function)) for dotted, (_, function) in self.functions.items()}
         self.arrays: dict[str, set[str]] = defaultdict(set)
         """Dotted function name -> its names that hold arrays."""
         self.returning: set[str] = set()
@@ -55,9 +56,9 @@ class ArrayFlow:
                 break
 
     def _flow_through(self, dotted: str) -> None:
-        scope, function = self.functions[dotted]
+        scope, _ = self.functions[dotted]
         known = self.arrays[dotted]
-        for node in _own_nodes(function):
+        for node in self._nodes[dotted]:
             for target, value in assignments(node):
                 if isinstance(target, ast.Name) and self.is_array(scope, value, known):
                     known.add(target.id)
@@ -102,11 +103,11 @@ class ArrayFlow:
 
     def arithmetic(self, scope: Scope) -> Iterator[tuple[ast.AST, str]]:
         """(node, what was found and what to do instead) for each operation on arrays in one file."""
-        for dotted, (owner, function) in self.functions.items():
+        for dotted, (owner, _) in self.functions.items():
             if owner is not scope:
                 continue
             known = self.arrays[dotted]
-            for node in _own_nodes(function):
+            for node in self._nodes[dotted]:
                 if any(self.is_array(scope, operand, known) for operand in _operands(node)):
                     text = ast.unparse(node)  # type: ignore[arg-type]
                     yield node, f"{text[:60]}: arithmetic on an array outside a kernel; write it in the kernel"
@@ -129,9 +130,9 @@ def _operands(node: ast.AST) -> list[ast.expr]:
 
 def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
     """Nodes of a function's body, nested functions left out (they are functions of their own)."""
-    todo: list[ast.AST] = list(function.body)
+    todo: list[ast.AST] = list(reversed(function.body))
     while todo:
-        node = todo.pop(0)
+        node = todo.pop()
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            todo[:0] = list(ast.iter_child_nodes(node))
+            todo.extend(reversed(list(ast.iter_child_nodes(node))))

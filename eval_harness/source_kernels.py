@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from eval_harness import source_names as names
-from eval_harness.source_scope import Folder, Scope, assignments
+from eval_harness.source_scope import Folder, Scope
 
 _COPYING = frozenset(
     ["contiguous", "clone", "to", "type", "type_as", "float", "half", "bfloat16", "double", "copy_", "astype",
@@ -63,15 +63,9 @@ def _definitions(folder: Folder, scope: Scope, node: ast.Name | ast.Attribute) -
     for origin in folder.origins(scope, node):
         module, _, name = origin.rpartition(".")
         places.add((module, name))
-    found: list[tuple[Scope, ast.AST]] = []
-    for module, name in places:
-        owner = folder.scopes.get(module)
-        if owner is None or name == "pattern":
-            continue
-        for other in ast.walk(owner.tree):
-            if isinstance(other, ast.FunctionDef | ast.ClassDef) and other.name == name:
-                found.append((owner, other))
-            for target, value in assignments(other):
-                if isinstance(target, ast.Name) and target.id == name:
-                    found.append((owner, value))
-    return found
+    return [
+        (folder.scopes[module], value)
+        for module, name in places
+        if module in folder.scopes and name != "pattern"
+        for value in folder.scopes[module].values.get(name, ())
+    ]

@@ -45,9 +45,16 @@ class Scope:
         """Every name that the file binds in any way."""
         self.alias_values: set[int] = set()
         """id() of the right-hand sides that were taken as module aliases."""
+        self.values: dict[str, list[ast.AST]] = defaultdict(list)
+        """Name -> the functions, classes and expressions that it is bound to."""
         self.functions: dict[str, ast.FunctionDef] = {}
         """Name -> function; an earlier one of the same name is kept as name@line, so that none goes unseen."""
         for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                self.values[node.name].append(node)
+            for target, value in assignments(node):
+                if isinstance(target, ast.Name):
+                    self.values[target.id].append(value)
             if isinstance(node, ast.FunctionDef):
                 if earlier := self.functions.get(node.name):
                     self.functions[f"{node.name}@{earlier.lineno}"] = earlier
@@ -73,11 +80,11 @@ class Scope:
             elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
                 self.defined.add(node.name)
         # aliases of aliases need a few rounds
+        pairs = [pair for node in ast.walk(self.tree) for pair in assignments(node)]
         for _ in range(_MAX_HOPS):
             before = sum(len(found) for found in self.origins.values())
-            for node in ast.walk(self.tree):
-                for target, value in assignments(node):
-                    self._bind_alias(target, value)
+            for target, value in pairs:
+                self._bind_alias(target, value)
             if sum(len(found) for found in self.origins.values()) == before:
                 break
 
@@ -138,9 +145,16 @@ class Folder:
 
     def __init__(self, trees: dict[str, ast.Module]) -> None:
         self.scopes = {module_name(path): Scope(path, tree) for path, tree in trees.items()}
+        self._known: dict[int, frozenset[str]] = {}
 
-    def origins(self, scope: Scope, node: ast.expr) -> set[str]:
+    def origins(self, scope: Scope, node: ast.expr) -> frozenset[str]:
         """Dotted origins of a plain chain, siblings followed; a name defined in a sibling stays pass_dir.X.name."""
+        known = self._known.get(id(node))  # the trees live as long as this object, so ids stay unique
+        if known is None:
+            known = self._known[id(node)] = frozenset(self._follow(scope, node))
+        return known
+
+    def _follow(self, scope: Scope, node: ast.expr) -> set[str]:
         done: set[str] = set()
         todo = [(origin, 0) for origin in scope.local_origins(node)]
         while todo:

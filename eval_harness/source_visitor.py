@@ -40,7 +40,7 @@ class SourceVisitor(ast.NodeVisitor):
         if violation not in self.found:
             self.found.append(violation)
 
-    def origins(self, node: ast.expr) -> set[str]:
+    def origins(self, node: ast.expr) -> frozenset[str]:
         return self.folder.origins(self.scope, node)
 
     # imports
@@ -143,7 +143,7 @@ class SourceVisitor(ast.NodeVisitor):
         while isinstance(inner, ast.Attribute):
             self._inside_chain.add(id(inner.value))
             inner = inner.value
-        origins = self.origins(node) if chain else set()
+        origins = self.origins(node) if chain else frozenset()
         if first or chain is None:
             self._check_attribute_names(node, bool(origins))
         if origins:
