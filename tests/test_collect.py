@@ -179,6 +179,27 @@ def test_a_bug_in_a_worker_is_not_swallowed(tmp_path):
         run_collect(config, TASKS, CannedEvaluator(), factories={"b": Broken}, progress=False)
 
 
+def test_a_worker_that_outlives_the_run_writes_nothing_more(tmp_path, monkeypatch):
+    monkeypatch.setattr("trajectories.collect._CLOSE_GRACE_S", 0.0)
+    release = threading.Event()
+
+    class Slow(Teacher):
+        def answer(self, messages, tools):
+            if self.name == "task0__000":
+                raise ZeroDivisionError
+            release.wait(10)
+            return super().answer(messages, tools)
+
+    config = CollectConfig(name="c", tasks=["x"], policy={"kind": "s"}, num_workers=2, out_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        run_collect(config, TASKS, CannedEvaluator(), factories={"s": Slow}, progress=False)
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("attempt-")]
+    release.set()
+    for worker in workers:
+        worker.join(10)
+    assert workers and not list(TrajectoryStore(tmp_path))
+
+
 def test_attempts_wait_side_by_side(tmp_path):
     Teacher.pause_s = 0.1
     started = time.monotonic()

@@ -12,7 +12,8 @@ from tests.canned_evaluator import CannedEvaluator, make_task, pass_files
 from trajectories.collect import CollectConfig, run_collect
 from trajectories.environment import PassEnvironment
 from trajectories.policies import make_policy
-from trajectories.policies.openai import OpenAIPolicy, OpenAIPolicyConfig, Prices
+from trajectories.policies.openai import OpenAIPolicy
+from trajectories.policies.openai_config import OpenAIPolicyConfig, Prices
 from trajectories.policies.replay import pass_folder_answers
 from trajectories.policy import ContextLimitError, PolicyError
 from trajectories.record import Message, StopReason, ToolCall, Usage
@@ -214,6 +215,8 @@ def test_settings_that_would_leak_or_fail_are_refused(monkeypatch):
         make_policy({**settings, "base_url": "https://example.invalid/v1"})
     with pytest.raises(UserError, match="keep keys out of the address"):
         make_policy({"kind": "openai", "model": "m", "base_url": f"http://u:{KEY}@localhost/v1"})
+    with pytest.raises(UserError, match="looks like a key"):
+        make_policy({**settings, "base_url": "http://localhost/v1", "extra_body": {"x_api_key": KEY}})
     with pytest.raises(UserError, match="did you mean 'api_key_env'"):
         make_policy({"kind": "openai", "model": "m", "api_key": KEY})
     make_policy({**settings, "base_url": "http://localhost:1/v1"})

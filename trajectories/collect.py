@@ -15,81 +15,25 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
 from tqdm import tqdm
 
 from data.task import Task
 from eval_harness.errors import HarnessError, UserError
 from eval_harness.executor import Evaluator
-from eval_harness.presets import EvaluationProtocol, load_protocol
+from trajectories.collect_config import CollectConfig
 from trajectories.collect_summary import CollectSummary, summarise
-from trajectories.environment import AgentLimits, AttemptCancelledError, PassEnvironment
+from trajectories.environment import AttemptCancelledError, PassEnvironment
 from trajectories.ledger import Ledger
 from trajectories.policies import PolicyFactory, make_policy
-from trajectories.prompts import PromptConfig
 from trajectories.record import INFRASTRUCTURE_STOPS, StopReason, Trajectory
 from trajectories.rollout import RolloutHooks, run_rollout, trajectory_id
 from trajectories.store import LEDGER_FILE, TrajectoryStore, is_finished
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_ROOT = Path("runs/collect")
 _CLOSE_GRACE_S = 10.0
 """How long a stopped run waits for its workers; an answer that takes longer is given up, its turn is not stored."""
-_NOT_IDENTITY = frozenset({"name", "out_dir", "num_workers", "budget_usd", "max_infrastructure_errors"})
-"""May differ on a resume: they change how fast or how far, not what is collected."""
-
-
-class CollectConfig(BaseModel):
-    """One collection: which tasks, which policy, how often, within which limits."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")
-    """The collection's folder below runs/collect/."""
-    tasks: list[str] = Field(min_length=1)
-    """References of tasks: DIR, FILE.parquet[:split][/task_id] or NAME[:split][/task_id]."""
-    max_tasks: int | None = Field(default=None, ge=1)
-    """Only the first so many."""
-    num_attempts: int = Field(default=1, ge=1)
-    """Attempts a task."""
-    policy: dict[str, Any]
-    """`kind` and that kind's settings (trajectories/policies/)."""
-    limits: AgentLimits = AgentLimits()
-    prompt: PromptConfig = PromptConfig()
-    protocol: str = "reward"
-    """Of the evaluations that the policy sees."""
-    protocol_overrides: dict[str, Any] = {}
-    final_protocol: str | None = "strict"
-    """Of the one evaluation, with new seeds, that leaves the attempt; None leaves it out."""
-    final_protocol_overrides: dict[str, Any] = {}
-    device: str = "cpu"
-    seed: int = 0
-    num_workers: int = Field(default=4, ge=1)
-    """Attempts at a time."""
-    budget_usd: float | None = Field(default=None, ge=0)
-    """For the whole collection; concurrent attempts may overshoot by one answer each."""
-    max_infrastructure_errors: int = Field(default=5, ge=1)
-    """So many attempts in a row that end by no fault of the policy's stop the run."""
-    out_dir: Path | None = None
-    """runs/collect/<name> by default."""
-
-    @property
-    def root(self) -> Path:
-        return self.out_dir or DEFAULT_ROOT / self.name
-
-    def identity(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """What makes two runs one collection."""
-        config = self.model_dump(mode="json", exclude=set(_NOT_IDENTITY))
-        return {**config, "task_hashes": {task.task_id: task.content_hash for task in tasks}}
-
-    def protocols(self) -> tuple[EvaluationProtocol, EvaluationProtocol | None]:
-        """The protocols of the attempt's evaluations and of the final one. Raises UserError."""
-        final = self.final_protocol and load_protocol(self.final_protocol, **self.final_protocol_overrides)
-        return load_protocol(self.protocol, **self.protocol_overrides), final or None
 
 
 def run_collect(
@@ -135,6 +79,7 @@ class _Collection:
         self.protocol, self.final_protocol = config.protocols()
         self.ledger = Ledger(store.root / LEDGER_FILE, budget_usd=config.budget_usd)
         self.cancel = threading.Event()
+        self.closed = threading.Event()
         self.mutex = threading.Lock()
         self.errors_in_a_row = 0
         self.waiting: queue.SimpleQueue[tuple[Task, int]] = queue.SimpleQueue()
@@ -165,6 +110,7 @@ class _Collection:
             deadline = time.monotonic() + _CLOSE_GRACE_S
             for worker in workers:
                 worker.join(max(0.0, deadline - time.monotonic()))
+            self.closed.set()
             bar.close()
         if self.ledger.is_spent:
             logger.warning("the budget of %.2f USD is spent; raise budget_usd to go on", self.config.budget_usd)
@@ -249,9 +195,14 @@ class _Collection:
             evaluate_finally=self.final_protocol is not None,
             earlier=earlier,
             hooks=RolloutHooks(
-                keep=self.store.write, before_answer=self._before_answer, after_answer=self.ledger.append
+                keep=self._keep, before_answer=self._before_answer, after_answer=self.ledger.append
             ),
         )
+
+    def _keep(self, trajectory: Trajectory) -> None:
+        if self.closed.is_set():  # a worker that outlived the grace: the folder may be another run's by now
+            raise AttemptCancelledError
+        self.store.write(trajectory)
 
     def _before_answer(self) -> StopReason | None:
         if self.cancel.is_set():

@@ -52,8 +52,9 @@ class AgentLimits(BaseModel):
     """Turns in a row without one readable call; then the attempt ends as FORMAT_ERROR."""
     max_reply_chars: int = Field(default=4_000, ge=200)
     """Each tool result is clipped to this."""
-    max_harness_retries: int = Field(default=1, ge=0)
-    """An evaluation that failed by our fault, or came back UNSTABLE, is asked for again this often."""
+    max_harness_retries: int = Field(default=0, ge=0)
+    """An evaluation that failed by our fault, or came back UNSTABLE, is asked for again this often, on top of the
+    executor's own retries."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def evaluate_with_retries(
     task: Task,
     *,
     protocol: EvaluationProtocol,
-    max_retries: int = 1,
+    max_retries: int = 0,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Verdict:
     """One verdict with secret seeds, asked for again after a failure of ours or an UNSTABLE one.

@@ -28,7 +28,7 @@ _BUILT_IN = {
     "scripted": ("trajectories.policies.scripted", "ScriptedPolicy", "ScriptedPolicyConfig"),
     "replay": ("trajectories.policies.replay", "ReplayPolicy", "ReplayPolicyConfig"),
 }
-"""Kind -> module, policy class, configuration class; without one the settings are keyword arguments."""
+"""Kind -> module, policy class, configuration class in it; without one the settings are keyword arguments."""
 
 
 def make_policy(settings: Mapping[str, Any], *, factories: Mapping[str, PolicyFactory] | None = None) -> Policy:
