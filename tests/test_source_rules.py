@@ -304,6 +304,8 @@ def test_syntax_error_names_file_and_line_and_is_no_violation() -> None:
 def test_upstream_level_keeps_upstreams_holes() -> None:
     caught = candidate_of("import torch\ndef fused(x): return torch.relu(x)")
     assert [found.rule for found in check_sources(caught, "upstream")] == ["source.torch-call"]
+    imported = candidate_of("import torch\nimport torch.nn.functional as F\ndef fused(x): return F.relu(x)")
+    assert {found.rule for found in check_sources(imported, "upstream")} == {"source.import", "source.torch-call"}
     hole = candidate_of("import torch\ndef fused(x): return getattr(torch, 'relu')(x)")
     assert check_sources(hole, "upstream") == []
     assert check_sources(hole) != []
