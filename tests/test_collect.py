@@ -181,12 +181,14 @@ def test_a_bug_in_a_worker_is_not_swallowed(tmp_path):
 
 def test_a_worker_that_outlives_the_run_writes_nothing_more(tmp_path, monkeypatch):
     monkeypatch.setattr("trajectories.collect._CLOSE_GRACE_S", 0.0)
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     class Slow(Teacher):
         def answer(self, messages, tools):
             if self.name == "task0__000":
+                begun.wait(10)
                 raise ZeroDivisionError
+            begun.set()
             release.wait(10)
             return super().answer(messages, tools)
 

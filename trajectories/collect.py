@@ -95,7 +95,10 @@ class _Collection:
         num_workers = min(self.config.num_workers, len(open_attempts))
         workers = [threading.Thread(target=self._work, name=f"attempt-{i}", daemon=True) for i in range(num_workers)]
         bar = tqdm(
-            total=len(planned), initial=len(planned) - len(open_attempts), desc="collect", unit="attempt",
+            total=len(planned),
+            initial=len(planned) - len(open_attempts),
+            desc="collect",
+            unit="attempt",
             disable=not progress,
         )
         try:
@@ -115,7 +118,11 @@ class _Collection:
         if self.ledger.is_spent:
             logger.warning("the budget of %.2f USD is spent; raise budget_usd to go on", self.config.budget_usd)
         summary = summarise(
-            self.config.name, self.store, self.ledger, num_tasks=len(self.tasks), num_planned=len(planned),
+            self.config.name,
+            self.store,
+            self.ledger,
+            num_tasks=len(self.tasks),
+            num_planned=len(planned),
             duration_s=time.monotonic() - started,
         )
         self.store.write_summary(summary.model_dump(mode="json"))
@@ -194,9 +201,7 @@ class _Collection:
             final_protocol=self.final_protocol,
             evaluate_finally=self.final_protocol is not None,
             earlier=earlier,
-            hooks=RolloutHooks(
-                keep=self._keep, before_answer=self._before_answer, after_answer=self.ledger.append
-            ),
+            hooks=RolloutHooks(keep=self._keep, before_answer=self._before_answer, after_answer=self.ledger.append),
         )
 
     def _keep(self, trajectory: Trajectory) -> None:

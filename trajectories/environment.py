@@ -174,9 +174,7 @@ class PassEnvironment:
         if max_evaluations is not None and len(self.evaluations) >= max_evaluations:
             return f"no evaluations left: all {max_evaluations} are used"
         verdict = self._known_verdict(candidate) or self._fresh_verdict(candidate)
-        self.evaluations.append(
-            EvaluationRecord(turn=self.num_turns, verdict=verdict, files=dict(candidate.files))
-        )
+        self.evaluations.append(EvaluationRecord(turn=self.num_turns, verdict=verdict, files=dict(candidate.files)))
         return clip(render_feedback(verdict, max_chars=max_chars), max_chars, "the rest is left out")
 
     def _known_verdict(self, candidate: Candidate) -> Verdict | None:

@@ -99,9 +99,7 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
 def _check_editor_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     command = arguments.get("command")
     if not isinstance(command, str) or command not in _COMMAND_ARGUMENTS:
-        raise MalformedCallError(
-            f"{FILE_EDITOR}: command {command!r}; choose one of {', '.join(_COMMAND_ARGUMENTS)}"
-        )
+        raise MalformedCallError(f"{FILE_EDITOR}: command {command!r}; choose one of {', '.join(_COMMAND_ARGUMENTS)}")
     needed, optional = _COMMAND_ARGUMENTS[command]
     for name in ("path", *sorted(needed)):
         if name not in arguments:

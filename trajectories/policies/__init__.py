@@ -1,10 +1,10 @@
 """make_policy: configuration -> policy, by kind. Each kind is imported only when it is asked for.
 
-    expert        built in, rule based, no network          expert.py
-    openai        any OpenAI-compatible endpoint            openai.py
-    scripted      a list of answers, for tests              scripted.py
-    replay        a stored trajectory or a pass folder      replay.py
-    transformers  a local checkpoint; training/student.py hands its factory in, since this room imports no torch
+expert        built in, rule based, no network          expert.py
+openai        any OpenAI-compatible endpoint            openai.py
+scripted      a list of answers, for tests              scripted.py
+replay        a stored trajectory or a pass folder      replay.py
+transformers  a local checkpoint; training/student.py hands its factory in, since this room imports no torch
 """
 
 from __future__ import annotations
