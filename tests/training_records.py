@@ -6,8 +6,11 @@ from pathlib import Path
 
 from tests.canned_evaluator import CannedEvaluator, make_task, pass_files
 from trajectories.collect import CollectConfig, run_collect
+from trajectories.environment import AgentLimits
 
 NASTY_LINE = "# déjà vu \U0001f600 \\n \"quoted\" 'and' {\"json\": [1, null]}\n\tx = 1\n"
+LIMITS = AgentLimits(max_turns=6, max_malformed_in_a_row=2)
+"""The prompt and every tool result state the turns: a student by heart needs its teacher's limits."""
 TASKS = [make_task("add_norm_a", num_graphs=1), make_task("add_norm_b", num_graphs=2)]
 
 
@@ -33,6 +36,7 @@ def collect(root: Path, marks: dict[str, str], tasks=TASKS) -> Path:
             name=name,
             tasks=["unused"],
             policy={"kind": "scripted", "answers": attempt_answers(mark)},
+            limits=LIMITS,
             out_dir=root / name,
             num_workers=1,
         )

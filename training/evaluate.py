@@ -57,8 +57,9 @@ class StudentEvaluationConfig(BaseModel):
     student_dtype: str | None = None
     """None: as it is stored."""
     limits: AgentLimits = AgentLimits()
+    """The teacher's, for a student that learnt by heart: the prompt and each tool result state the turns left."""
     prompt: PromptConfig = PromptConfig()
-    """Must be the prompt that the student was trained on."""
+    """The teacher's, for the same reason."""
     protocol: str = "reward"
     protocol_overrides: dict[str, Any] = {}
     final_protocol: str = "strict"
