@@ -1,4 +1,4 @@
-"""Captured devices in the source of a graph -> the machine's device. Works on syntax trees; nothing is executed here."""
+"""Captured devices in the source of a graph -> the machine's device. Works on syntax trees, executes nothing."""
 
 from __future__ import annotations
 

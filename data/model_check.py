@@ -183,9 +183,9 @@ class _Checker:
             if dotted.removeprefix("torch.") not in TORCH_CONSTANTS:
                 self.refuse(node, f"{dotted} is not allowed as a value")
             return
+        self.check_value(node.value)
         if node.attr not in TENSOR_ATTRIBUTES:
             self.refuse(node, f"attribute {node.attr!r} is not allowed")
-        self.check_value(node.value)
 
     def check_call(self, node: ast.Call) -> None:
         for keyword in node.keywords:

@@ -1,0 +1,175 @@
+"""A slice -> the five files of a PassNet graph folder, as text (DESIGN section 2).
+
+Names are in_N and tmp_N, values are set to None after their last use, metas are tab-indented with three decimals, and
+devices are written as upstream captured them ("cuda:0"), whatever machine this runs on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from data.construct.extract import ValueStats
+from data.construct.subgraph import Slice
+from data.graph import (
+    GRAPH_HASH_FILE,
+    GRAPH_NET_FILE,
+    INPUT_META_FILE,
+    META_CLASS_PREFIX,
+    MODEL_FILE,
+    WEIGHT_META_FILE,
+    Graph,
+)
+
+CAPTURED_DEVICE = "cuda:0"
+CAPTURED_DEVICE_CALL = "device(type='cuda', index=0)"
+_INFIX = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
+    operator.xor: "^", operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">",
+    operator.ge: ">=",
+}  # fmt: skip
+_AUGMENTED = {operator.iadd: "+=", operator.isub: "-=", operator.imul: "*=", operator.itruediv: "/="}
+_PREFIX = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
+
+
+def write_slice(part: Slice, name: str, *, model_name: str, family: str | None = None) -> Graph:
+    """The slice as a Graph. Raises ValueError on a node that PassNet's format cannot say."""
+    source = model_source(part)
+    net: dict[str, Any] = {
+        "framework": "torch",
+        "num_devices_required": 1,
+        "num_nodes_required": 1,
+        "dynamic": False,
+        "model_name": model_name,
+    }
+    if family is not None:
+        net["family"] = family
+    stats = {**part.stats, **_index_bounds(part)}
+    metas = [meta_class(f"in_{index}", node.name, stats[node.name]) for index, node in enumerate(part.inputs)]
+    files = {
+        MODEL_FILE: source,
+        WEIGHT_META_FILE: "\n\n".join(metas),
+        INPUT_META_FILE: "",
+        GRAPH_NET_FILE: json.dumps(net, indent=4),
+        GRAPH_HASH_FILE: hashlib.sha256(source.encode()).hexdigest(),
+    }
+    return Graph(name, files)
+
+
+def _index_bounds(part: Slice) -> dict[str, ValueStats]:
+    """Indices of an embedding may be any row of its table, not only those that this run happened to use."""
+    bounds = {}
+    for node in part.nodes:
+        if getattr(node.target, "__name__", "") == "embedding" and len(node.args) > 1:
+            index, table = node.args[:2]
+            if isinstance(index, torch.fx.Node) and isinstance(table, torch.fx.Node) and index.name in part.stats:
+                last_row = part.stats[table.name].shape[0] - 1
+                bounds[index.name] = replace(part.stats[index.name], min_val=0, max_val=last_row)
+    return bounds
+
+
+def meta_class(name: str, original_name: str, stats: ValueStats) -> str:
+    """One class of weight_meta.py, with a newline at its end."""
+    fields = [
+        f'name = "{name}"',
+        f'original_name = "{original_name}"',
+        f"shape = {list(stats.shape)}",
+        f'dtype = "{stats.dtype}"',
+        f'device = "{CAPTURED_DEVICE}"',
+        f"mean = {_number(stats.mean)}",
+        f"std = {_number(stats.std)}",
+    ]
+    if stats.min_val is not None:
+        fields += [f"min_val = {stats.min_val}", f"max_val = {stats.max_val}"]
+    return f"class {META_CLASS_PREFIX}L_{name}_:\n" + "".join(f"\t{line}\n" for line in fields)
+
+
+def model_source(part: Slice) -> str:
+    """model.py of the slice, without a newline at its end, as upstream writes it."""
+    names = {node: f"in_{index}" for index, node in enumerate(part.inputs)}
+    last_use = {producer: node for node in part.nodes for producer in node.all_input_nodes}
+    inside, kept = set(part.nodes), set(part.outputs)
+    lines = []
+    for index, node in enumerate(part.nodes):
+        names[node] = f"tmp_{index}"
+        lines += _statement(node, names)
+        dead = [p for p in part.nodes if last_use.get(p) is node and p in inside and p not in kept]
+        if dead:
+            lines.append(" = ".join([*(names[p] for p in dead), "None"]))
+    returned = ", ".join(names[node] for node in part.outputs) + ("," if len(part.outputs) == 1 else "")
+    lines.append(f"return ({returned})")
+    body = "".join(f"        {line}\n" for line in lines).removesuffix("\n")
+    imports = "import torch\n" + ("\nfrom torch import device\n" if "device(" in body else "")
+    arguments = ", ".join(["self", *(names[node] for node in part.inputs)])
+    return f"{imports}\nclass GraphModule(torch.nn.Module):\n\n    def forward({arguments}):\n{body}"
+
+
+def _statement(node: torch.fx.Node, names: dict[torch.fx.Node, str]) -> list[str]:
+    args = [_literal(argument, names) for argument in node.args]
+    kwargs = [f"{key} = {_literal(value, names)}" for key, value in node.kwargs.items()]
+    call = ", ".join([*args, *kwargs])
+    target = node.target
+    if node.op == "call_method":
+        receiver, *rest = args
+        return [f"{names[node]} = {receiver}.{target}({', '.join([*rest, *kwargs])})"]
+    if target in _AUGMENTED:
+        return [f"{args[0]} {_AUGMENTED[target]} {args[1]}", f"{names[node]} = {args[0]}"]
+    if target is operator.setitem:
+        return [f"{args[0]}[{args[1]}] = {args[2]}"]
+    if target is operator.getitem:
+        return [f"{names[node]} = {args[0]}[{args[1]}]"]
+    if target in _PREFIX:
+        return [f"{names[node]} = {_PREFIX[target]}{args[0]}"]
+    if target in _INFIX:
+        return [f"{names[node]} = {args[0]} {_INFIX[target]} {args[1]}"]
+    if target is getattr:
+        return [f"{names[node]} = {args[0]}.{node.args[1]}"]
+    return [f"{names[node]} = {_function_path(target)}({call})"]
+
+
+def _function_path(function: Any) -> str:
+    """torch.nn.functional.layer_norm, torch.roll, torch._C._nn.gelu: the path by which the graph may call it."""
+    name = function.__name__
+    module = getattr(function, "__module__", None) or ""
+    for where in (module, "torch", "torch.nn.functional", "torch._C._nn"):
+        space: Any = torch
+        for part in where.split(".")[1:]:
+            space = getattr(space, part, None)
+        if where.split(".")[0] == "torch" and getattr(space, name, None) is function:
+            return f"{where}.{name}"
+    raise ValueError(f"no path under torch for {function!r}; leave the slice out")
+
+
+def _literal(value: Any, names: dict[torch.fx.Node, str]) -> str:
+    match value:
+        case torch.fx.Node():
+            return names[value]
+        case torch.dtype() | bool() | int() | str() | None:
+            return repr(value)
+        case float():
+            return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+        case torch.device():
+            return CAPTURED_DEVICE_CALL
+        case slice():
+            return f"slice({', '.join(_literal(part, names) for part in (value.start, value.stop, value.step))})"
+        case tuple():
+            parts = [_literal(part, names) for part in value]
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        case list():
+            return f"[{', '.join(_literal(part, names) for part in value)}]"
+        case _ if value is Ellipsis:
+            return "..."
+    raise ValueError(f"a {type(value).__name__} as an argument cannot be written in model.py; leave the slice out")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "None"
+    return f"{value:.3f}" if math.isfinite(value) else f'float("{value}")'
