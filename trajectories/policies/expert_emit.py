@@ -1,0 +1,164 @@
+"""Text of an expression at an index: what the numba and the Triton writers share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trajectories.policies.expert_index import Index, broadcast_index, sizes, source_index
+from trajectories.policies.expert_ir import OutsideFamiliesError
+from trajectories.policies.expert_lower import Expr, Lowering, Shapes, walk
+
+MAX_INLINE = 70
+"""Characters of an expression before it gets a name of its own."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Slip:
+    """What a wrong first try gets wrong in the kernel (expert_mistakes.py); none of it in a right one."""
+
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Operator -> the wrong formula."""
+    forgets_rounding: bool = False
+
+
+class Emitter:
+    """Turns expressions into text; subclasses say how their language loads, rounds and calls."""
+
+    templates: dict[str, str] = {}
+
+    def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
+        self.lowering, self.slip = lowering, slip or Slip()
+        self.memo: dict[tuple[int, Index], str] = {}
+        self.depths: dict[str, int] = {}
+        """Loop variable or temporary -> how many loops are open where it is set."""
+        self.is_inline = False
+        self.num_names = 0
+        self.num_outer = 0
+        """Loops outside the innermost one."""
+        self.uses = Counter(
+            id(arg) for expr in self.all_exprs([output.expr for output in lowering.outputs]) for arg in expr.args
+        )
+
+    # ---- what a subclass provides
+
+    def load(self, name: str, index: Index, leaf: Expr) -> str:
+        raise NotImplementedError
+
+    def round(self, text: str, rounding: str) -> str:
+        raise NotImplementedError
+
+    def assign(self, name: str, text: str, depth: int) -> None:
+        raise NotImplementedError
+
+    def reduced(self, expr: Expr, index: Index) -> str:
+        raise NotImplementedError
+
+    def concatenated(self, expr: Expr, index: Index) -> str:
+        raise NotImplementedError
+
+    # ---- shared
+
+    @staticmethod
+    def all_exprs(roots: Sequence[Expr]) -> list[Expr]:
+        return list({id(expr): expr for root in roots for expr in walk(root)}.values())
+
+    def dim(self, wanted: tuple[int, ...], space: Shapes = (), space_axis: int = -1) -> str:
+        """A size, read from an array that has it in every graph; a literal if all graphs have the same.
+
+        space, space_axis: where the size stands; an array with these shapes, or that axis, is preferred, so that two
+        dimensions that happen to be equal are not taken for each other.
+        """
+        arrays = [(output.name, output.expr.shapes) for output in self.lowering.outputs]
+        arrays += [(leaf.name, leaf.expr.shapes) for leaf in self.lowering.leaves]
+        axes = [
+            ((shapes == space and axis == space_axis, len(space) > 0 and axis - len(shapes[0]) == space_axis - len(space[0])),
+             name, axis)
+            for name, shapes in arrays
+            for axis in range(len(shapes[0]))
+            if sizes(shapes, axis) == wanted and (set(wanted) != {1} or shapes == space)
+        ]
+        if axes:
+            _, name, axis = max(axes, key=lambda item: item[0])
+            return self.size_text(name, axis)
+        return self.lowering.literal(wanted)
+
+    def size_text(self, name: str, axis: int) -> str:
+        return f"{name}.shape[{axis}]"
+
+    def depth(self, text: str) -> int:
+        return max((self.depths.get(name, 0) for name in _NAME.findall(text)), default=0)
+
+    def at(self, expr: Expr, index: Index) -> str:
+        """Text of the expression at an index; names it where it is used again or long."""
+        key = (id(expr), index)
+        if key in self.memo:
+            return self.memo[key]
+        if expr.kind == "literal":
+            return expr.fn
+        if expr.kind == "remap":
+            return self.at(expr.args[0], source_index(expr, index, self.dim))
+        if expr.kind == "reduce":
+            text = self.reduced(expr, index)
+        elif expr.kind == "leaf":
+            text = self.load(expr.fn, index, expr)
+        elif expr.kind == "gather":
+            text = self.load_gathered(expr, index)
+        elif expr.kind == "cat":
+            text = self.concatenated(expr, index)
+        else:
+            text = self.pointwise(expr, index)
+        if self.is_inline or expr.kind == "reduce":
+            return text
+        if self.uses[id(expr)] > 1 or (self.uses[id(expr)] and len(text) > MAX_INLINE):
+            text = self.name(text)
+        self.memo[key] = text
+        return text
+
+    def load_gathered(self, expr: Expr, index: Index) -> str:
+        ids, table = expr.args
+        if table.kind != "leaf":
+            raise OutsideFamiliesError("a gather from a computed table is outside my families")
+        row = self.at(ids, index[: ids.rank])
+        return self.load(table.fn, (row, *index[ids.rank :]), table)
+
+    def pointwise(self, expr: Expr, index: Index) -> str:
+        template = self.slip.templates.get(expr.fn, self.templates[expr.fn])
+        texts = []
+        for position, arg in enumerate(expr.args):
+            text = self.at(arg, broadcast_index(arg, expr.shapes, index))
+            texts.append(text)
+        inner = max((self.depth(text) for text in texts), default=0)
+        for position, arg in enumerate(expr.args):
+            text, own = texts[position], broadcast_index(arg, expr.shapes, index)
+            is_repeated = template.count(f"{{{position}}}") > 1
+            is_invariant = arg.kind == "pointwise" and inner > self.num_outer >= self.depth(text)
+            if (is_repeated or is_invariant) and not _NAME.fullmatch(text) and not self.is_inline:
+                texts[position] = self.memo[(id(arg), own)] = self.name(text)
+        text = template.format(*texts)
+        return self.round(text, expr.rounding) if expr.rounding and not self.slip.forgets_rounding else text
+
+    def name(self, text: str) -> str:
+        if _NAME.fullmatch(text):
+            return text
+        name = f"t{self.num_names}"
+        self.num_names += 1
+        depth = self.depth(text)
+        self.depths[name] = depth
+        self.assign(name, strip_parentheses(text), depth)
+        return name
+
+
+def strip_parentheses(text: str) -> str:
+    """Without one pair of parentheses around the whole."""
+    if not text.startswith("("):
+        return text
+    level = 0
+    for position, char in enumerate(text):
+        level += {"(": 1, ")": -1}.get(char, 0)
+        if level == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text

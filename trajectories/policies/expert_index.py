@@ -1,0 +1,126 @@
+"""Index arithmetic of the expert's kernels: from an index of a result to the index of its operand, as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trajectories.policies.expert_ir import OutsideFamiliesError
+from trajectories.policies.expert_lower import Expr, Shapes
+
+Index = tuple[str, ...]
+Dim = Callable[[tuple[int, ...], Shapes, int], str]
+"""Sizes of one dimension over the graphs, and where it stands (shapes, axis) -> text of the size at run time."""
+
+
+def sizes(shapes: Shapes, axis: int) -> tuple[int, ...]:
+    return tuple(shape[axis] for shape in shapes)
+
+
+def broadcast_index(arg: Expr, shapes: Shapes, index: Index) -> Index:
+    """Index of an operand that is broadcast to the result's shapes."""
+    offset = len(shapes[0]) - arg.rank
+    result = []
+    for axis in range(arg.rank):
+        have, want, text = sizes(arg.shapes, axis), sizes(shapes, axis + offset), index[axis + offset]
+        if have == want:
+            result.append(text)
+        elif set(have) == {1}:
+            result.append("0")
+        elif arg.kind == "leaf":
+            result.append(f"{text} % {arg.fn}.shape[{axis}]")
+        else:
+            raise OutsideFamiliesError("an operand is broadcast in some graphs only")
+    return tuple(result)
+
+
+def source_index(expr: Expr, index: Index, dim: Dim) -> Index:
+    """Index into the operand of a remap expression."""
+    source, data = expr.args[0], expr.data
+    if expr.fn == "permute" or expr.fn == "transpose":
+        return tuple(index[data.index(axis)] for axis in range(source.rank))
+    if expr.fn == "unsqueeze":
+        return tuple(text for axis, text in enumerate(index) if axis not in data)
+    if expr.fn == "squeeze":
+        return (*index[: data[0]], "0", *index[data[0] :])
+    if expr.fn in ("expand", "expand_as"):
+        return broadcast_index(source, expr.shapes, index)
+    if expr.fn == "roll":
+        return tuple(
+            _rolled(text, data[axis], dim(sizes(expr.shapes, axis), source.shapes, axis))
+            if axis in data and text != "0"
+            else text
+            for axis, text in enumerate(index)
+        )
+    if expr.fn == "getitem":
+        return _slice_index(data, index)
+    return _reshape_index(expr.shapes, source.shapes, index, dim)
+
+
+def _rolled(text: str, shift: str, size: str) -> str:
+    """Where the element of a rolled axis came from; the size is added because Triton's % keeps the sign."""
+    back = f"+ {shift[1:]}" if shift.startswith("-") else f"- {shift}"
+    return f"({text} {back} + {size}) % {size}"
+
+
+def _slice_index(items: Sequence[Any], index: Index) -> Index:
+    result, rest = [], list(index)
+    for item in items:
+        if item is None:
+            rest.pop(0)
+        elif item[0] == "int":
+            result.append(item[1])
+        else:
+            text = rest.pop(0)
+            text = text if item[2] == 1 else f"{text} * {item[2]}"
+            result.append(text if item[1] == "0" else f"({text} + {item[1]})")
+    return (*result, *rest)
+
+
+def _reshape_index(shapes: Shapes, source: Shapes, index: Index, dim: Dim) -> Index:
+    """view/reshape/flatten: blocks of dimensions with equal products are handled on their own."""
+    result: list[str] = []
+    for out_axes, in_axes in _blocks(shapes, source):
+        if len(out_axes) == len(in_axes) == 1:
+            result.append(index[out_axes[0]])
+            continue
+        flat = "0"
+        for axis in out_axes:
+            flat = index[axis] if flat == "0" else f"({flat} * {dim(sizes(shapes, axis), shapes, axis)} + {index[axis]})"
+        inner: list[str] = []
+        for axis in reversed(in_axes):
+            if axis == in_axes[0]:
+                inner.append(flat)
+            elif set(sizes(source, axis)) == {1}:
+                inner.append("0")
+            else:
+                size = dim(sizes(source, axis), source, axis)
+                inner.append(f"({flat} % {size})")
+                flat = f"({flat} // {size})"
+        result += reversed(inner)
+    return tuple(result)
+
+
+def _blocks(shapes: Shapes, source: Shapes) -> list[tuple[list[int], list[int]]]:
+    """Pairs of runs of axes (result, source) that hold the same elements in every graph."""
+    blocks, a, b = [], 0, 0
+    rank_a, rank_b = len(shapes[0]), len(source[0])
+    while a < rank_a or b < rank_b:
+        first, second = [a] if a < rank_a else [], [b] if b < rank_b else []
+        while _products(shapes, first) != _products(source, second):
+            grow_first = any(
+                x < y for x, y in zip(_products(shapes, first), _products(source, second), strict=True)
+            )
+            axes, rank = (first, rank_a) if grow_first else (second, rank_b)
+            following = (axes[-1] if axes else (a if grow_first else b) - 1) + 1
+            if following >= rank:
+                raise OutsideFamiliesError("a view mixes dimensions differently from graph to graph")
+            axes.append(following)
+        a, b = a + len(first), b + len(second)
+        blocks.append((first, second))
+    return blocks
+
+
+def _products(shapes: Shapes, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis] for axis in axes) for shape in shapes)

@@ -1,0 +1,306 @@
+"""From a region of a graph to scalar expressions: what one element of each output is, and which loops it needs.
+
+The graphs of one group have the same operations and differ in shapes, dtypes and literals; the region is lowered once
+for all of them. Every eager operation rounds its result to its dtype (`rounding`); the insides of a fused eager
+operator (softmax, layer_norm, gelu) do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trajectories.policies.expert_ir import (
+    BINARY, CASTS, COMPARE, FLOATS, REDUCE, SAME, UNARY, VIEWS, Node, OutsideFamiliesError, Program, Ref, broadcast,
+)
+
+SHIFT = {"float32": 0, "float16": 13, "bfloat16": 16}
+"""Bits of a float32 mantissa that the dtype lacks."""
+FUSIBLE = (
+    BINARY | COMPARE | UNARY | CASTS | SAME | VIEWS | (REDUCE - {"var"})
+    | {"softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "roll", "cat", "embedding", "where", "masked_fill"}
+)
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(eq=False)
+class Expr:
+    """One scalar expression. kind: leaf, literal, pointwise, reduce, remap, cat, gather."""
+
+    kind: str
+    shapes: Shapes
+    args: tuple[Expr, ...] = ()
+    fn: str = ""
+    rounding: str | None = None
+    data: Any = None
+    is_float: bool = True
+
+    @property
+    def rank(self) -> int:
+        return len(self.shapes[0])
+
+    @property
+    def level(self) -> int:
+        """Reductions on the way from the inputs: a value of level k is known once k loops have run."""
+        return self._level
+
+    def __post_init__(self) -> None:
+        self._level = max((arg.level for arg in self.args), default=0) + (self.kind == "reduce")
+
+
+@dataclass
+class Leaf:
+    """One array of the kernel: an input, possibly behind views that the wrapper takes with torch."""
+
+    name: str
+    text: str
+    """The wrapper's expression."""
+    expr: Expr
+
+
+@dataclass
+class Output:
+    """One result of the region."""
+
+    name: str
+    expr: Expr
+    node: int
+    """The program node whose value the kernel writes."""
+    suffix: str
+    """Views that the wrapper takes of it, as text."""
+    dtype: str
+    """Expression of its dtype: "in_0.dtype" or "torch.float32"."""
+
+
+@dataclass
+class Region:
+    """Statements of every program of a group, to be replaced by one call."""
+
+    programs: Sequence[Program]
+    indices: tuple[int, ...]
+    """Which statements, in order."""
+    inputs: list[str]
+    outputs: list[str]
+    literals: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Names of the wrapper's literal arguments -> value for each program."""
+
+    def statements(self, program: Program) -> list[str]:
+        return [program.statements[index].text for index in self.indices]
+
+
+class Lowering:
+    """Expressions of one region."""
+
+    def __init__(self, region: Region) -> None:
+        self.region, self.programs = region, region.programs
+        self.leaves: list[Leaf] = []
+        self.outputs: list[Output] = []
+        self.roundings: dict[str, str] = {}
+        """Name in the kernel (s, s1, ...) -> the wrapper's expression."""
+        self._exprs: dict[int, Expr] = {}
+        self._main = region.programs[0]
+        self._inputs = {self._main.variables[name]: name for name in region.inputs}
+        for name in region.outputs:
+            self._add_output(name)
+
+    # ---- facts over the programs of the group
+
+    def node(self, index: int) -> Node:
+        return self._main.nodes[index]
+
+    def shapes(self, index: int) -> Shapes:
+        return tuple(program.nodes[index].shape or () for program in self.programs)
+
+    def dtypes(self, index: int) -> tuple[str, ...]:
+        return tuple(str(program.nodes[index].dtype) for program in self.programs)
+
+    def literal(self, values: Sequence[Any], *, text: Callable[[Any], str] = repr) -> str:
+        """The literal as text, or the name of a wrapper argument where the programs differ in it."""
+        if all(value == values[0] and type(value) is type(values[0]) for value in values):
+            return text(values[0])
+        for name, known in self.region.literals.items():
+            if known == tuple(values):
+                return name
+        name = f"k{len(self.region.literals)}"
+        self.region.literals[name] = tuple(values)
+        return name
+
+    def dtype_text(self, dtypes: tuple[str, ...]) -> str:
+        """The wrapper's expression for a dtype: fixed, or that of an input that has it in every graph."""
+        for index, name in self._inputs.items():
+            if self.dtypes(index) == dtypes and (len(set(dtypes)) > 1 or dtypes[0] != "float32"):
+                return f"{name}.dtype"
+        if len(set(dtypes)) == 1:
+            return f"torch.{dtypes[0]}"
+        raise OutsideFamiliesError(f"a value has the dtypes {dtypes}, which no input of the region has")
+
+    def rounding(self, dtypes: tuple[str, ...]) -> str | None:
+        """Name of the kernel's rounding parameter; None where no rounding is needed."""
+        if any(dtype not in SHIFT for dtype in dtypes):
+            if any(dtype in FLOATS for dtype in dtypes):
+                raise OutsideFamiliesError("float64 is outside my families")
+            return None
+        inputs = [index for index in self._inputs if self.dtypes(index) == dtypes]
+        if set(dtypes) == {"float32"} and not self._follows_input(inputs):
+            return None
+        text = self.dtype_text(dtypes) if len(set(dtypes)) > 1 or set(dtypes) != {"float32"} else (
+            f"{self._inputs[inputs[0]]}.dtype"
+        )
+        for name, known in self.roundings.items():
+            if known == text:
+                return name
+        name = f"s{len(self.roundings) or ''}"
+        self.roundings[name] = text
+        return name
+
+    def _follows_input(self, inputs: list[int]) -> bool:
+        """Whether float32 here is the inputs' own dtype rather than what a cast made of it (all graphs float32)."""
+        casts = any(
+            node.op in CASTS and node.is_float and node.statement in self.region.indices
+            for node in self._main.nodes
+        )
+        floats = [index for index in self._inputs if self.node(index).is_float]
+        return bool(inputs) and not casts and all(set(self.dtypes(index)) == {"float32"} for index in floats)
+
+    # ---- outputs
+
+    def _add_output(self, name: str) -> None:
+        index = self._main.variables[name]
+        chain: list[int] = []
+        while self._is_own(index) and self.node(index).op in VIEWS | {"contiguous"} and not self._is_view_of_input(index):
+            chain.insert(0, index)
+            index = self.node(index).args[0].node
+        moved = False
+        for position, view in enumerate(chain):
+            op = self.node(view).op
+            if moved and op in ("contiguous", "reshape", "flatten"):
+                index, chain = view, chain[position + 1 :]
+                break
+            moved = moved or op in ("permute", "transpose", "getitem", "expand")
+        suffix = "".join(self._view_text(view) for view in chain if self.node(view).op != "contiguous")
+        dtype = self.dtype_text(self.dtypes(index))
+        expr = self.expr(index)
+        if expr.kind == "leaf":
+            raise OutsideFamiliesError("an output is only a view of an input; there is nothing to compute")
+        self.outputs.append(Output(f"o{len(self.outputs)}", expr, index, suffix, dtype))
+
+    def _is_own(self, index: int) -> bool:
+        return index not in self._inputs and self.node(index).op != "input"
+
+    def _is_view_of_input(self, index: int) -> bool:
+        while index not in self._inputs:
+            node = self.node(index)
+            if node.op not in VIEWS | SAME:
+                return False
+            index = node.args[0].node
+        return True
+
+    # ---- expressions
+
+    def expr(self, index: int) -> Expr:
+        if index not in self._exprs:
+            self._exprs[index] = self._leaf(index) if self._is_view_of_input(index) else self._lower(index)
+        return self._exprs[index]
+
+    def _leaf(self, index: int) -> Expr:
+        text, at = "", index
+        while at not in self._inputs:
+            if self.node(at).op in VIEWS | {"contiguous"}:
+                text = self._view_text(at) + text
+            at = self.node(at).args[0].node
+        name = self._inputs[at] + ("v" if text else "")
+        name += str(sum(leaf.name == name for leaf in self.leaves) or "")
+        expr = Expr("leaf", self.shapes(index), fn=name, is_float=self.node(index).is_float)
+        self.leaves.append(Leaf(name, self._inputs[at] + text, expr))
+        return expr
+
+    def _view_text(self, index: int) -> str:
+        node, op = self.node(index), self.node(index).op
+        if op == "contiguous":
+            return ".contiguous()"
+        if op == "getitem":
+            return f"[{self._index_text(index)}]"
+        if op == "expand_as":
+            return f".expand({', '.join(map(str, node.shape or ()))})"
+        args = [self._argument_text(index, position) for position in range(1, len(node.args))]
+        args += [f"{key}={self._keyword_text(index, key)}" for key in node.kwargs]
+        return f".{op}({', '.join(args)})"
+
+    def _keyword_text(self, index: int, key: str) -> str:
+        return self.literal([program.nodes[index].kwargs[key] for program in self.programs])
+
+    def _argument_text(self, index: int, position: int) -> str:
+        values = [program.nodes[index].args[position] for program in self.programs]
+        if isinstance(values[0], tuple):
+            items = [self.literal([value[i] for value in values]) for i in range(len(values[0]))]
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        return self.literal(values)
+
+    def _index_text(self, index: int) -> str:
+        items = [program.nodes[index].args[1] for program in self.programs]
+        rows = [item if isinstance(item, tuple) else (item,) for item in items]
+        texts = []
+        for parts in zip(*rows, strict=True):
+            if isinstance(parts[0], slice):
+                bounds = [[getattr(part, bound) for part in parts] for bound in ("start", "stop", "step")]
+                start, stop, step = ("" if values[0] is None else self.literal(values) for values in bounds)
+                texts.append(f"{start}:{stop}" + (f":{step}" if step else ""))
+            else:
+                texts.append("..." if parts[0] is Ellipsis else self.literal(parts))
+        return ", ".join(texts)
+
+    def operand(self, index: int, value: Any, get: Callable[[Node], Any]) -> Expr:
+        """An operand as an expression; get finds the same operand in another program's node."""
+        if isinstance(value, Ref):
+            return self.expr(value.node)
+        values = [get(program.nodes[index]) for program in self.programs]
+        if not all(isinstance(item, int | float) for item in values):
+            raise OutsideFamiliesError(f"the operand {value!r} of {self.node(index).op} is outside my families")
+        return self.constant(values)
+
+    def constant(self, values: Sequence[Any]) -> Expr:
+        if len(values) == 1:
+            values = list(values) * len(self.programs)
+        text = self.literal(list(values), text=number_text)
+        return Expr("literal", ((),) * len(self.programs), fn=text, is_float=isinstance(values[0], float))
+
+    def pointwise(self, fn: str, *args: Expr | float, rounding: str | None = None, is_float: bool = True) -> Expr:
+        exprs = tuple(arg if isinstance(arg, Expr) else self.constant([arg]) for arg in args)
+        shapes = tuple(broadcast(*(expr.shapes[i] for expr in exprs)) for i in range(len(self.programs)))
+        return Expr("pointwise", shapes, exprs, fn, rounding, is_float=is_float)
+
+    def reduce(self, fn: str, arg: Expr, axes: tuple[int, ...], keepdim: bool = True) -> Expr:
+        shapes = tuple(
+            tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdim or i not in axes) for shape in arg.shapes
+        )
+        return Expr("reduce", shapes, (arg,), fn, data=(axes, keepdim))
+
+    def remap(self, arg: Expr, shapes: Shapes, fn: str, data: Any) -> Expr:
+        return Expr("remap", shapes, (arg,), fn, data=data, is_float=arg.is_float)
+
+    def _lower(self, index: int) -> Expr:
+        """One operator; expert_operators says how."""
+        raise NotImplementedError
+
+
+def number_text(value: Any) -> str:
+    if isinstance(value, float) and (math.isinf(value) or math.isnan(value)):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def walk(expr: Expr) -> list[Expr]:
+    """The expression and everything below it, each once, operands first."""
+    seen: dict[int, Expr] = {}
+
+    def visit(item: Expr) -> None:
+        if id(item) not in seen:
+            for arg in item.args:
+                visit(arg)
+            seen[id(item)] = item
+
+    visit(expr)
+    return list(seen.values())
+

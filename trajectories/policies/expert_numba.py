@@ -1,0 +1,280 @@
+"""Writes a region as a numba kernel: nested loops over float32 arrays, one inner loop for each level of reductions.
+
+Half types reach the kernel as float32 (half.py widens them) and are rounded after every eager operator with rnd.
+"""
+
+from __future__ import annotations
+
+from trajectories.policies.expert_emit import Emitter, Slip, strip_parentheses
+from trajectories.policies.expert_index import Index, sizes
+from trajectories.policies.expert_ir import OutsideFamiliesError
+from trajectories.policies.expert_lower import Expr, Lowering, Output, Shapes, walk
+
+HALF_FILE = '''"""float16 and bfloat16 for numba, which has neither: float32 arrays on the host, rnd in the kernel."""
+import numba
+import numpy as np
+import torch
+
+SHIFT = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
+
+
+@numba.njit
+def rnd(x, s):
+    """x as the dtype stores it: s mantissa bits fewer than float32, ties to even."""
+    x = np.float32(x)
+    if s == 0:
+        return x
+    u = x.view(np.uint32)
+    return np.uint32((u + ((1 << (s - 1)) - 1) + ((u >> s) & 1)) >> s << s).view(np.float32)
+
+
+@numba.njit
+def _widen(a, o):
+    for i in range(a.size):
+        o[i] = np.uint32(a[i]) << 16
+
+
+@numba.njit
+def _narrow(a, o):
+    for i in range(a.size):
+        o[i] = a[i] >> 16
+
+
+def load(t):
+    """The values of t: float32 for half types."""
+    if t.dtype == torch.bfloat16:
+        a = np.ascontiguousarray(t.view(torch.int16).numpy()).view(np.uint16)
+        o = np.empty(a.shape, np.uint32)
+        _widen(a.reshape(-1), o.reshape(-1))
+        return o.view(np.float32)
+    return t.numpy().astype(np.float32) if t.dtype == torch.float16 else t.numpy()
+
+
+def store(a, dtype):
+    """Tensor of dtype with the values of a, which the kernel has rounded."""
+    if dtype == torch.bfloat16:
+        o = np.empty(a.shape, np.uint16)
+        _narrow(a.reshape(-1).view(np.uint32), o.reshape(-1))
+        return torch.from_numpy(o.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(a.astype(np.float16) if dtype == torch.float16 else a)
+'''
+
+_TRANSCENDENTAL = {"exp", "gelu", "gelu_tanh", "sigmoid", "silu", "tanh", "erf", "log", "pow", "softplus", "mish"}
+_ACCUMULATE = {"sum": ("0.0", "{a} += {x}"), "mean": ("0.0", "{a} += {x}"),
+               "max": ("-np.inf", "{a} = max({a}, {x})"), "min": ("np.inf", "{a} = min({a}, {x})")}
+
+
+class NumbaEmitter(Emitter):
+    """One kernel for the outputs of a lowering."""
+
+    templates = {
+        "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})", "pow": "({0} ** {1})",
+        "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "eq": "({0} == {1})", "ne": "({0} != {1})",
+        "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})", "ge": "({0} >= {1})",
+        "bitwise_and": "({0} and {1})", "bitwise_or": "({0} or {1})", "bitwise_not": "(not {0})",
+        "where": "({1} if {0} else {2})", "cast": "{0}", "float": "np.float32({0})", "int": "int({0})",
+        "truth": "({0} != 0)", "neg": "(-{0})", "abs": "abs({0})", "square": "({0} * {0})",
+        "sqrt": "math.sqrt({0})", "rsqrt": "(1.0 / math.sqrt({0}))", "reciprocal": "(1.0 / {0})", "exp": "math.exp({0})",
+        "log": "math.log({0})", "erf": "math.erf({0})", "tanh": "math.tanh({0})", "sin": "math.sin({0})",
+        "cos": "math.cos({0})", "relu": "max({0}, 0.0)", "sigmoid": "(1.0 / (1.0 + math.exp(-{0})))",
+        "silu": "({0} / (1.0 + math.exp(-{0})))", "gelu": "(0.5 * {0} * (1.0 + math.erf({0} * 0.7071067811865476)))",
+        "gelu_tanh": "(0.5 * {0} * (1.0 + math.tanh(0.7978845608028654 * ({0} + 0.044715 * {0} * {0} * {0}))))",
+        "softplus": "({0} if {0} > 20.0 else math.log1p(math.exp({0})))",
+        "mish": "({0} * math.tanh({0} if {0} > 20.0 else math.log1p(math.exp({0}))))",
+        "logsigmoid": "(min({0}, 0.0) - math.log1p(math.exp(-abs({0}))))",
+        "hardsigmoid": "(min(max({0} + 3.0, 0.0), 6.0) / 6.0)",
+        "hardswish": "({0} * min(max({0} + 3.0, 0.0), 6.0) / 6.0)", "elu": "({0} if {0} > 0.0 else math.exp({0}) - 1.0)",
+        "leaky_relu": "({0} if {0} > 0.0 else {0} * {1})",
+    }
+
+    def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
+        super().__init__(lowering, slip)
+        self.lines: list[list[str]] = [[]]
+        """Statements by the number of loops open around them."""
+        self.body: list[str] = []
+        """Statements of the innermost loop that is being written."""
+        self.buffers: dict[int, str] = {}
+        self.results: dict[int, str] = {}
+        self.as_output: dict[int, str] = {}
+        self._kept: list[Expr] = []
+        self.outer: list[str] = []
+        self.level = 0
+
+    def kernel(self, name: str) -> str:
+        """The kernel's source. Raises OutsideFamiliesError."""
+        reductions = [
+            expr for expr in self.all_exprs([output.expr for output in self.lowering.outputs]) if expr.kind == "reduce"
+        ]
+        text: list[str] = []
+        if reductions:
+            text += self._nest(self.lowering.outputs, reductions)
+        else:
+            for shapes in dict.fromkeys(output.expr.shapes for output in self.lowering.outputs):
+                text += self._nest([output for output in self.lowering.outputs if output.expr.shapes == shapes], [])
+        return "\n".join([f"def {name}({{arguments}}):", *("    " + line for line in text)])
+
+    # ---- one nest of loops
+
+    def _nest(self, outputs: list[Output], reductions: list[Expr]) -> list[str]:
+        space, axes = self._space(outputs, reductions)
+        rank = len(space[0])
+        inner = axes or (rank - 1,)
+        variables = ["j" if axis == rank - 1 and axis in inner else f"i{axis}" for axis in range(rank)]
+        self.outer = [variables[axis] for axis in range(rank) if axis not in inner]
+        self.num_outer = len(self.outer)
+        order = self.outer + [variables[axis] for axis in inner]
+        self.depths |= {variable: depth + 1 for depth, variable in enumerate(order)}
+        self.lines = [[] for _ in range(self.num_outer + 1)]
+        self.memo.clear()
+        self.results.clear()
+        ranges = {variable: self.dim(sizes(space, axis), space, axis) for axis, variable in enumerate(variables)}
+        heads = [f"for {variables[axis]} in range({ranges[variables[axis]]}):" for axis in inner]
+        self._plan_buffers(outputs, reductions, [ranges[variables[axis]] for axis in inner],
+                           ", ".join(variables[axis] for axis in inner))
+        index, last = tuple(variables), max((expr.level for expr in reductions), default=0)
+        for self.level in range(last + 1):
+            self.body, block = [], self.lines[-1]
+            stored = [output for output in outputs if output.expr.shapes == space and output.expr.level == self.level]
+            reduced = [expr for expr in reductions if expr.level == self.level + 1]
+            for expr in self._buffered(self.level):
+                if not any(output.expr is expr for output in stored):
+                    self.body.append(f"{self.buffers[id(expr)]} = {strip_parentheses(self.at(expr, index))}")
+                    self._reread(expr, index)
+            for output in stored:
+                target = f"{output.name}[{', '.join(index)}]"
+                self.body.append(f"{target} = {strip_parentheses(self.at(output.expr, index))}")
+                self._reread(output.expr, index)
+            for expr in reduced:
+                total = f"r{len(self.results)}"
+                start, step = _ACCUMULATE[expr.fn]
+                block.append(f"{total} = {start}")
+                self.depths[total] = self.num_outer
+                self.body.append(step.format(a=total, x=strip_parentheses(self.at(expr.args[0], index))))
+                self.results[id(expr)] = total
+            if self.body:
+                block += _indent(heads, self.body)
+            block += [f"{self.results[id(expr)]} /= {' * '.join(ranges[variables[axis]] for axis in inner)}"
+                      for expr in reduced if expr.fn == "mean"]
+            self.memo = {key: value for key, value in self.memo.items() if self.depth(value) <= self.num_outer}
+        self._store_rows(outputs, space)
+        return self._close(ranges)
+
+    def _space(self, outputs: list[Output], reductions: list[Expr]) -> tuple[Shapes, tuple[int, ...]]:
+        if not reductions:
+            return outputs[0].expr.shapes, ()
+        space, axes = reductions[0].args[0].shapes, reductions[0].data[0]
+        if any(expr.args[0].shapes != space or expr.data[0] != axes for expr in reductions):
+            raise OutsideFamiliesError("its reductions run over different axes")
+        return space, axes
+
+    def _plan_buffers(self, outputs: list[Output], reductions: list[Expr], dims: list[str], index: str) -> None:
+        """Full values that a later loop needs again and that are dear to compute: kept in a row buffer."""
+        self.buffers, self._kept, self.as_output = {}, [], {}
+        if not reductions:
+            return
+        space = reductions[0].args[0].shapes
+        roots = [(output.expr, output.expr.level) for output in outputs]
+        roots += [(expr.args[0], expr.args[0].level) for expr in reductions]
+        as_output = {id(output.expr): output.name for output in outputs if output.expr.shapes == space}
+        for root, level in roots:
+            stack = [root]
+            while stack:
+                expr = stack.pop()
+                if expr.kind == "reduce":
+                    continue
+                if expr.level < level and expr.shapes == space and _cost(expr, as_output) > 1:
+                    if id(expr) not in self.buffers and id(expr) not in as_output:
+                        name = f"b{len(self.buffers)}"
+                        shape = dims[0] if len(dims) == 1 else f"({', '.join(dims)})"
+                        self.lines[0].append(f"{name} = np.empty({shape}, np.float32)")
+                        self.buffers[id(expr)] = f"{name}[{index}]"
+                        self._kept.append(expr)
+                    continue
+                stack += expr.args
+        self.as_output = as_output
+
+    def _buffered(self, level: int) -> list[Expr]:
+        return [expr for expr in self._kept if expr.level == level]
+
+    def _reread(self, expr: Expr, index: Index) -> None:
+        """Later uses read what has just been stored."""
+        text = self.memo.get((id(expr), index), "")
+        if not text.isidentifier():
+            self.memo.pop((id(expr), index), None)
+
+    def _store_rows(self, outputs: list[Output], space: Shapes) -> None:
+        """Outputs that have one element for each outer index."""
+        self.body = self.lines[-1]
+        for output in outputs:
+            if output.expr.shapes == space:
+                continue
+            names = iter(self.outer)
+            index = tuple(
+                "0" if set(sizes(output.expr.shapes, axis)) == {1} and output.expr.rank == len(space[0])
+                and f"i{axis}" not in self.outer else next(names) for axis in range(output.expr.rank)
+            )
+            text = strip_parentheses(self.at(output.expr, index))
+            self.lines[-1].append(f"{output.name}[{', '.join(index) or '()'}] = {text}")
+
+    def _close(self, ranges: dict[str, str]) -> list[str]:
+        """The nest as text: statements of depth d stand before the loop d + 1."""
+        text = self.lines[-1]
+        for depth in range(self.num_outer - 1, -1, -1):
+            variable = self.outer[depth]
+            text = [*self.lines[depth], f"for {variable} in range({ranges[variable]}):", *("    " + line for line in text)]
+        return text
+
+    # ---- the language
+
+    def at(self, expr: Expr, index: Index) -> str:
+        if (id(expr), index) not in self.memo and expr.level < self.level:
+            if id(expr) in self.buffers:
+                return self.buffers[id(expr)]
+            if id(expr) in self.as_output:
+                return f"{self.as_output[id(expr)]}[{', '.join(index)}]"
+        return super().at(expr, index)
+
+    def load(self, name: str, index: Index, leaf: Expr) -> str:
+        return f"{name}[{', '.join(index) or '()'}]"
+
+    def round(self, text: str, rounding: str) -> str:
+        return f"rnd({strip_parentheses(text)}, {rounding})"
+
+    def assign(self, name: str, text: str, depth: int) -> None:
+        target = self.body if depth > self.num_outer else self.lines[depth]
+        target.append(f"{name} = {text}")
+
+    def reduced(self, expr: Expr, index: Index) -> str:
+        if id(expr) not in self.results or [text for text in index if text != "0"] != self.outer:
+            raise OutsideFamiliesError("a reduced value is read at another place than its own")
+        return self.results[id(expr)]
+
+    def concatenated(self, expr: Expr, index: Index) -> str:
+        before, self.is_inline = self.is_inline, True
+        axis, offset, text = expr.data, "", ""
+        for position, part in enumerate(expr.args):
+            at = f"{index[axis]}{offset}"
+            value = self.at(part, (*index[:axis], at, *index[axis + 1 :]))
+            if position < len(expr.args) - 1:
+                size = self.dim(sizes(part.shapes, axis), part.shapes, axis)
+                text += f"{value} if {at} < {size} else "
+                offset += f" - {size}"
+            else:
+                text += value
+        self.is_inline = before
+        return f"({text})"
+
+
+def _cost(expr: Expr, stored: dict[int, str]) -> int:
+    """Operators that recomputing the expression in another loop would repeat; values of earlier loops are at hand."""
+    own = {"pointwise": 9 if expr.fn in _TRANSCENDENTAL else 1, "gather": 1, "cat": 1}.get(expr.kind, 0)
+    return own + sum(
+        _cost(arg, stored)
+        for arg in expr.args
+        if arg.kind != "reduce" and id(arg) not in stored and not (arg.level < expr.level and arg.kind == "pointwise")
+    )
+
+
+def _indent(heads: list[str], body: list[str]) -> list[str]:
+    lines = ["    " * depth + head for depth, head in enumerate(heads)]
+    return lines + ["    " * len(heads) + line for line in body]
