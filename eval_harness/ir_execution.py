@@ -5,6 +5,7 @@ Both processes build their module here, so that the candidate and the reference 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,31 +16,25 @@ from eval_harness.graph_ir import IRGraph, IRNode
 from eval_harness.graph_targets import REPLACEMENT_PREFIX, resolve_target
 from eval_harness.graph_values import map_refs
 
-_DEVICE_METHODS = {"cuda"}
+_CUDA_NAME = re.compile(r"cuda(:[0-9]+)?\Z", re.ASCII)
 
 
 def on_device(node: IRNode, device: torch.device | None) -> IRNode:
-    """The node with its device literals replaced by `device` (None leaves them): a graph runs on one device."""
+    """The node with "cuda", in whatever spelling, replaced by `device` (None leaves it).
+
+    trace_graph spells the machine's device "cuda", as data.model_check.load_graph_module maps it; a "cpu" that is left
+    means the CPU.
+    """
     if device is None or node.op not in ("call_function", "call_method"):
         return node
 
     def literal(value: Any) -> Any:
-        return device if isinstance(value, torch.device) else value
+        is_cuda = isinstance(value, torch.device) and value.type == "cuda"
+        return device if is_cuda or (isinstance(value, str) and _CUDA_NAME.match(value)) else value
 
     args = map_refs(node.args, lambda ref: ref, literal)
     kwargs = map_refs(dict(node.kwargs), lambda ref: ref, literal)
-    if isinstance(kwargs.get("device"), (str, int)) and not isinstance(kwargs.get("device"), bool):
-        kwargs["device"] = device
-    target = node.target
-    if node.op == "call_method" and target == "to":
-        args = tuple(device if index == 1 and _names_device(arg) else arg for index, arg in enumerate(args))
-    elif node.op == "call_method" and target in _DEVICE_METHODS:
-        target, args, kwargs = "to", (args[0], device), {}
-    return IRNode(node.name, node.op, target, args, kwargs, node.where)
-
-
-def _names_device(value: Any) -> bool:
-    return isinstance(value, str) and value.split(":")[0] in ("cpu", "cuda")
+    return IRNode(node.name, node.op, node.target, args, kwargs, node.where)
 
 
 def run_node(node: IRNode, values: Mapping[str, Any]) -> Any:
@@ -86,8 +81,8 @@ def build_module(
 ) -> torch.fx.GraphModule:
     """A plain GraphModule with generated code, called with the graph's inputs in order.
 
-    replacements: rule name -> function, for targets "replacement:<rule>". device: takes the place of every device
-    literal. num_outputs: of the rules whose pattern returns a tuple; their results are checked. Raises KeyError if a
+    replacements: rule name -> function, for targets "replacement:<rule>". device: takes the place of "cuda", see
+    on_device. num_outputs: of the rules whose pattern returns a tuple; their results are checked. Raises KeyError if a
     replacement is missing.
     """
     target_device = None if device is None else torch.device(device)

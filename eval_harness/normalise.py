@@ -123,7 +123,7 @@ def _pair_by_schema(
     pattern_bound = _bind(schema, args, kwargs, lambda ref: UNKNOWN)
     if pattern_bound is None:
         return f"the arguments in the pattern, {pattern_node}, do not fit {_schema_text(schema)}, which the graph calls"
-    integral = not _all_floating(bound, values)
+    integral = not _is_floating(bound, values)
     pairs = []
     for argument in schema.arguments:
         if argument.name not in bound and argument.name not in pattern_bound:
@@ -297,26 +297,21 @@ def _fit(kind: str, length: int | None, value: Any, value_of: Callable[[Ref], An
     return False, value
 
 
-def _all_floating(bound: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether every tensor of the call has a floating dtype, so that 2 and 2.0 give the same result."""
-    found = False
+def _is_floating(bound: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether a tensor of the call has a floating dtype: then 2 and 2.0 promote to one dtype."""
     for value in bound.values():
         for item in value if isinstance(value, list) else [value]:
             meta = values.get(item.name, UNKNOWN) if isinstance(item, Ref) else None
-            if isinstance(meta, TensorMeta):
-                found = True
-                if not (meta.dtype.is_floating_point or meta.dtype.is_complex):
-                    return False
-            elif meta is UNKNOWN:
-                return False
-    return found
+            if isinstance(meta, TensorMeta) and (meta.dtype.is_floating_point or meta.dtype.is_complex):
+                return True
+    return False
 
 
 def same_literal(graph_value: Any, pattern_value: Any, kind: str) -> bool:
     """Whether two literals are equal as an argument of that kind.
 
     "number" and "float" compare by value (2 is 2.0) but keep True apart from 1; an "exact number", an argument beside
-    an integer tensor, keeps int and float apart too, because the result's dtype differs; "python" (a parameter of a
+    integer tensors only, keeps int and float apart too, because the result's dtype differs; "python" (a parameter of a
     Python function) is as "number"; "exact" compares types as well. All devices are one: a graph runs on one.
     NaN equals NaN; 0.0 and -0.0 differ.
     """

@@ -58,7 +58,11 @@ def test_unpacking_a_shape():
         (c, d, e) = x.size()
         return x.view(a * b, c, d, e)
 
-    assert lines(pattern, "x")[:3] == ["shape = x.shape", "getitem = getitem(shape, 0)", "getitem_1 = getitem(shape, 1)"]
+    assert lines(pattern, "x")[:3] == [
+        "shape = x.shape",
+        "getitem = getitem(shape, 0)",
+        "getitem_1 = getitem(shape, 1)",
+    ]
 
 
 def test_factories_are_nodes_and_not_constants():
@@ -174,9 +178,7 @@ def test_batch_norm_in_training_writes_its_statistics():
 
 
 def test_a_result_whose_shape_depends_on_data_is_unknown_and_suspected_of_aliasing():
-    found = traced(
-        "tmp_0 = in_0[in_1]\ntmp_1 = tmp_0 * 2\nreturn (tmp_1,)", in_0=((4,), F32), in_1=((4,), "bool")
-    )
+    found = traced("tmp_0 = in_0[in_1]\ntmp_1 = tmp_0 * 2\nreturn (tmp_1,)", in_0=((4,), F32), in_1=((4,), "bool"))
     assert found.values["tmp_0"] is UNKNOWN and found.values["tmp_1"] is UNKNOWN
     assert found.storages["tmp_0"] > found.storages["in_0"]
 
