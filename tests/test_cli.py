@@ -72,7 +72,7 @@ def replacement_func():
 """
 
 
-def passwright(*arguments: str | Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def passwright(*arguments: str | Path, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.cli", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
 
