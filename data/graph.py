@@ -79,7 +79,8 @@ class Graph:
         self.files: Mapping[str, str] = MappingProxyType(dict(files))
         for required in (GRAPH_NET_FILE, MODEL_FILE):
             if required not in self.files:
-                raise MalformedGraphError(f"{name}/{required}: missing; a graph needs {GRAPH_NET_FILE} and {MODEL_FILE}")
+                needed = f"{GRAPH_NET_FILE} and {MODEL_FILE}"
+                raise MalformedGraphError(f"{name}/{required}: missing; a graph needs {needed}")
         # read everything now: a malformed file is refused when the graph is made, not in the middle of a run
         _ = self.net, self.arguments, self.specs
 
@@ -128,7 +129,9 @@ class Graph:
     def specs(self) -> Mapping[str, TensorSpec]:
         """Argument name -> spec, in the alphabetical order of the meta class names."""
         found: list[TensorSpec] = []
-        for file_name, role in ((WEIGHT_META_FILE, "weight"), (INPUT_META_FILE, "input")):
+        roles: tuple[tuple[str, Literal["weight", "input"]], ...]
+        roles = ((WEIGHT_META_FILE, "weight"), (INPUT_META_FILE, "input"))
+        for file_name, role in roles:
             if file_name in self.files:
                 found += parse_meta(self.files[file_name], f"{self.name}/{file_name}", role=role)
         by_name = {spec.name: spec for spec in sorted(found, key=lambda spec: spec.class_name)}
@@ -182,7 +185,7 @@ def _parse(text: str, path: str) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise MalformedGraphError(f"{path}{where}: not Python ({error}); correct the file or leave the graph out") from None
+        raise MalformedGraphError(f"{path}{where}: not Python ({error}); correct it or leave the graph out") from None
 
 
 def _class_fields(node: ast.ClassDef, path: str) -> dict[str, Any]:
@@ -217,7 +220,8 @@ def _literal(node: ast.expr, where: str) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError):
-        raise MalformedGraphError(f"{where}: {ast.unparse(node)[:60]!r} is not a literal; metas hold data only") from None
+        shown = ast.unparse(node)[:60]
+        raise MalformedGraphError(f"{where}: {shown!r} is not a literal; metas hold data only") from None
 
 
 def _forward_arguments(source: str, path: str) -> tuple[str, ...]:

@@ -30,10 +30,13 @@ PASSNET_NON_FINITE_SCALE = 0.01
 VALUE_LIMIT = 100.0
 """Floats are clamped to plus or minus this."""
 
+RELIABLE_STD = 0.01
+"""Metas hold 3 decimals: a std below this has less than two digits, and 0 may stand for a trained bias."""
 MIN_STD = 0.1
-"""Floor under a robust draw's std: metas hold 3 decimals, so a trained bias or a small activation may state 0."""
+"""A robust draw's std where the stated one is not reliable. Reliable ones are kept: convolution weights ten
+times larger would make eager float32 itself miss the tolerance."""
 MIN_RELATIVE_STD = 0.1
-"""The same floor relative to the mean's magnitude."""
+"""Floor relative to the mean's magnitude, for every std: weights of 1.0 with std 0.01 hide a wrong scale."""
 SPREAD_LOG2 = 3.0
 """A spread draw scales every element by 2 ** uniform(-3, 3): small and large magnitudes side by side."""
 MIN_VARIANCE = 0.05
@@ -203,7 +206,8 @@ def _robust_floats(
     if (spec.mean is not None and spec.mean == -math.inf) or mean < ADDITIVE_MASK_MEAN:
         masked = torch.rand(num_values, generator=generator) < MASKED_SHARE
         return torch.where(masked, MASKED_VALUE, 0.0)
-    std = max(_finite(spec.std, 0.0), MIN_STD, MIN_RELATIVE_STD * abs(mean))
+    std = _finite(spec.std, 0.0)
+    std = max(std if std >= RELIABLE_STD else MIN_STD, MIN_RELATIVE_STD * abs(mean))
     # a wide std would pile values up at the limit, a far mean would put all of them there
     std = min(std, max(VALUE_LIMIT / 4, abs(mean)))
     limit = max(VALUE_LIMIT, abs(mean) + 4 * std)

@@ -19,7 +19,8 @@ def meta(name: str, shape: list[int], dtype: str = "float32", **fields: object) 
 
 def graph_of(*metas: str, body: str = "return (in_0,)") -> Graph:
     names = [text.split("\n")[1].split("=")[1].strip(" '\"") for text in metas]
-    source = f"import torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, {', '.join(names)}):\n        {body}\n"
+    head = f"    def forward(self, {', '.join(names)}):"
+    source = f"import torch\nclass GraphModule(torch.nn.Module):\n{head}\n        {body}\n"
     return Graph("g", {"model.py": source, "weight_meta.py": "\n".join(metas), "graph_net.json": "{}"})
 
 
@@ -55,11 +56,16 @@ def test_passnet_replaces_what_is_not_finite() -> None:
 
 
 def test_robust_draws_have_the_stated_statistics_and_a_floor() -> None:
-    graph = graph_of(meta("in_0", [20_000], mean=3.0, std=2.0), meta("in_1", [20_000], mean=0.0, std=0.0))
+    graph = graph_of(
+        meta("in_0", [20_000], mean=3.0, std=2.0), meta("in_1", [20_000], std=0.0), meta("in_2", [20_000], std=0.03)
+    )
     drawn = draw_inputs(graph, seed=1)
     assert float(drawn["in_0"].mean()) == pytest.approx(3.0, abs=0.05)
     assert float(drawn["in_0"].std()) == pytest.approx(2.0, rel=0.03)
     assert float(drawn["in_1"].std()) == pytest.approx(MIN_STD, rel=0.03)
+    assert float(drawn["in_2"].std()) == pytest.approx(0.03, rel=0.03)
+    weights = draw_inputs(graph_of(meta("in_0", [20_000], mean=1.0, std=0.0)), seed=1)["in_0"]
+    assert float(weights.std()) == pytest.approx(0.1, rel=0.03)
     spread = draw_inputs(graph, seed=1, spread=True)["in_0"]
     assert float(spread.std()) > 1.5 * float(drawn["in_0"].std())
     far = draw_inputs(graph_of(meta("in_0", [1000], mean=500.0, std=1.0)), seed=1)["in_0"]
@@ -114,9 +120,9 @@ def test_running_variance_is_positive_and_additive_masks_are_two_valued() -> Non
 
 
 def test_faults_in_a_meta_are_named() -> None:
-    with pytest.raises(MalformedGraphError, match="L_in_0_: data holds 2 values"):
+    with pytest.raises(MalformedGraphError, match=r"L_in_0_: data holds 2 values"):
         draw_inputs(graph_of(meta("in_0", [3], data=[1, 2])), seed=1)
-    with pytest.raises(MalformedGraphError, match="L_in_0_: 'torch.float33'"):
+    with pytest.raises(MalformedGraphError, match=r"L_in_0_: 'torch\.float33'"):
         draw_inputs(graph_of(meta("in_0", [3], "float33")), seed=1)
 
 

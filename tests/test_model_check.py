@@ -106,26 +106,33 @@ def test_everything_else_is_refused_with_line_and_reason(body: str, reason: str)
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("head", "members"),
     [
-        "import os\nimport torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)",
-        "import torch as t\nimport torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)",
-        "from torch import load\nimport torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)",
-        "import torch\ntorch.manual_seed(0)\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)",
-        "import torch\n@print\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module, metaclass=print):\n    def forward(self, x): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Linear):\n    def forward(self, x): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    y = print(1)\n    def forward(self, x): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): return (x,)\n    def __del__(self): x",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x=print(1)): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    def forward(self, x: print(1)): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    @print\n    def forward(self, x): return (x,)",
-        "import torch\nclass GraphModule(torch.nn.Module):\n    async def forward(self, x): return (x,)\n"
-        "    def forward(self, x): return (x,)",
+        ("import os\nimport torch", "return (x,)"),
+        ("import torch as t\nimport torch", "return (x,)"),
+        ("from torch import load\nimport torch", "return (x,)"),
+        ("import torch\ntorch.manual_seed(0)", "return (x,)"),
+        ("import torch\nif True: pass", "return (x,)"),
+        ("import torch\n@print", "return (x,)"),
+        ("import torch", "return (x,)\n    y = print(1)"),
+        ("import torch", "return (x,)\n    def __del__(self): x"),
+        ("import torch", "return (x,)\n    def forward(self, x=print(1)): return (x,)"),
+        ("import torch", "return (x,)\n    def forward(self, x: print(1)): return (x,)"),
+        ("import torch", "return (x,)\n    def forward(self, *x): return (x,)"),
+        ("import torch", "return (x,)\n    @print\n    def forward(self, x): return (x,)"),
+        ("import torch", "return (x,)\n    async def forward(self, x): return (x,)"),
     ],
 )
-def test_nothing_but_forward_may_stand_in_the_file(source: str) -> None:
+def test_nothing_but_forward_may_stand_in_the_file(head: str, members: str) -> None:
+    source = f"{head}\nclass GraphModule(torch.nn.Module):\n    def forward(self, x): {members}"
     with pytest.raises(MalformedGraphError, match=r"g/model\.py:\d+: "):
+        check_model_source(Graph("g", {"model.py": source, "weight_meta.py": META, "graph_net.json": "{}"}))
+
+
+@pytest.mark.parametrize("bases", ["torch.nn.Linear", "torch.nn.Module, metaclass=print", "print(1)", ""])
+def test_the_class_derives_from_module_alone(bases: str) -> None:
+    source = f"import torch\nclass GraphModule({bases}):\n    def forward(self, x): return (x,)"
+    with pytest.raises(MalformedGraphError, match=r"must derive from torch\.nn\.Module alone"):
         check_model_source(Graph("g", {"model.py": source, "weight_meta.py": META, "graph_net.json": "{}"}))
 
 
