@@ -31,7 +31,8 @@ concatenate contiguous detach diag diag_embed diagflat diagonal dsplit dstack ex
 flipud gather hsplit hstack index_add index_copy index_fill index_put index_reduce index_select masked_fill
 masked_scatter masked_select meshgrid moveaxis movedim narrow narrow_copy nonzero numel permute put ravel repeat
 repeat_interleave reshape reshape_as resolve_conj resolve_neg roll rot90 row_stack scatter scatter_add
-scatter_reduce select select_scatter slice_scatter diagonal_scatter split split_with_sizes squeeze stack swapaxes swapdims t take
+scatter_reduce select select_scatter slice_scatter diagonal_scatter split split_with_sizes
+squeeze stack swapaxes swapdims t take
 take_along_dim tensor_split tile transpose tril tril_indices triu triu_indices unbind unflatten unfold unsqueeze
 view view_as view_as_complex view_as_real vsplit vstack vander block_diag cartesian_prod combinations clone
 """
