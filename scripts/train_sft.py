@@ -39,10 +39,9 @@ def _train(argv: list[str] | None) -> int:
     from training.sft import SftRunConfig, run_sft
 
     summary = run_sft(load_config(SftRunConfig, args.config, args.overrides), resume=args.resume)
-    say(
-        f"{summary.name}: {summary.num_steps} steps, loss {summary.first_loss:.4f} -> {summary.last_loss:.4f}, "
-        f"student in {summary.student_dir}"
-    )
+    # a run shorter than trainer.logging_steps has logged no loss
+    losses = ["-" if loss is None else f"{loss:.4f}" for loss in (summary.first_loss, summary.last_loss)]
+    say(f"{summary.name}: {summary.num_steps} steps, loss {' -> '.join(losses)}, student in {summary.student_dir}")
     return 0
 
 

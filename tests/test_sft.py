@@ -1,4 +1,4 @@
-"""SFT: what contributes to the loss, what is left out, that a stopped run goes on, and that a student learns by heart."""
+"""SFT: what contributes to the loss, what is left out, how a run goes on, and that a student learns by heart."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_loss_falls_and_is_recorded(trained):
 @pytest.mark.slow
 def test_the_student_does_in_the_environment_what_it_was_taught(trained, tmp_path):
     """The whole loop: teacher's trajectories -> dataset -> SFT -> the same environment; before training it cannot."""
-    config, summary = trained
+    _, summary = trained
     evaluations = {}
     for name, folder in {"before": summary.untrained_dir, "after": summary.student_dir}.items():
         evaluation_config = StudentEvaluationConfig(
@@ -192,7 +192,7 @@ def test_a_wrong_trainer_field_is_one_line(dataset_dir, tmp_path, trainer, messa
 
 
 def test_no_dataset_is_one_line_and_leaves_no_folder(tmp_path):
-    with pytest.raises(UserError, match="no such file or folder|no data/train"):
+    with pytest.raises(UserError, match=r"no such file or folder|no data/train"):
         run_sft(_config(tmp_path / "nothing", tmp_path / "run"))
     assert not (tmp_path / "run" / "config.json").exists()
 
