@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
 MAX_NODES = 50_000
 """GraphNet's largest full graphs have about 15,000 nodes."""
 MAX_WHERE = 300
+MAX_SHOWN = 200
+"""Characters of a node in a message."""
 _REPLACEMENT = re.compile(re.escape(REPLACEMENT_PREFIX) + r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z", re.ASCII)
 
 
@@ -52,6 +54,10 @@ class IRNode:
 
     def __str__(self) -> str:
         """`name = target(...)`, for messages."""
+        text = self._text()
+        return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+    def _text(self) -> str:
         if self.op == "placeholder":
             return self.name
         if self.op == "getattr":

@@ -41,8 +41,8 @@ _MODULES: dict[str, Any] = {
 }
 # torch and its C modules: what carries the name of an ATen operator, what torch.overrides lists, and these
 _EXTRA = {
-    "torch.tensor", "torch.as_tensor", "torch.unique", "torch.unique_consecutive", "torch.sym_max", "torch.sym_min",
-    "torch.sym_int", "torch.sym_float", "torch.sym_not", "torch.sym_ite", "torch.sym_sum", "torch._C._set_grad_enabled",
+    "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.unique", "torch.unique_consecutive",
+    "torch.sym_max", "torch.sym_min", "torch.sym_int", "torch.sym_float", "torch.sym_not", "torch.sym_ite", "torch.sym_sum", "torch._C._set_grad_enabled",
     "torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast",
 }  # fmt: skip
 _DENIED = {"from_file"}
@@ -70,9 +70,10 @@ _EXTRA_ATTRIBUTES = {
     "logabsdet", "Q", "R", "L", "U", "S", "Vh", "V", "LU", "pivots", "info", "output", "counts", "real", "imag",
 }  # fmt: skip
 _NOT_METHODS = re.compile(
-    r"(_|backward|register_|numpy|tolist|data_ptr|storage|untyped_|share_memory|pin_memory|set_|apply_"
-    r"|map_|requires_grad_|retain_grad|dlpack|untyped|as_subclass|module_load|resize)"
+    r"(_|backward|register_|numpy|tolist|data_ptr|storage$|storage_type|untyped_|share_memory|pin_memory|set_|apply_"
+    r"|map_|map2_|requires_grad_|retain_grad|dlpack|as_subclass|module_load|resize)"
 )
+"""Beginnings of names that are no computation, or reach memory outside of the tensor."""
 
 
 @functools.cache
@@ -108,6 +109,9 @@ def _is_accepted(module_name: str, name: str, value: Any) -> bool:
         return name in _OPERATORS
     if f"{module_name}.{name}" in _EXTRA or id(value) in _overridable():
         return True
+    if module_name == "torch.nn.functional" and not name.startswith("_") and isinstance(value, types.FunctionType):
+        # torch.overrides does not list all of them (hardswish)
+        return value.__module__ == "torch.nn.functional"
     return isinstance(value, types.BuiltinFunctionType) and hasattr(torch.ops.aten, name)
 
 

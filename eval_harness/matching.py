@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eval_harness.graph_ir import IRNode, Ref
-from eval_harness.graph_values import iter_refs
+from eval_harness.literals import Pair, has_refs, inner_pairs
 from eval_harness.memory_order import MemoryOrder, live_nodes
-from eval_harness.normalise import Pair, describe_operation, operation_of, pair_arguments, same_literal
+from eval_harness.normalise import describe_operation, operation_of, pair_arguments
 from eval_harness.pattern import Pattern
 from eval_harness.tracing import TracedGraph
 
@@ -183,7 +183,7 @@ class _Search:
         if isinstance(graph_value, Ref):
             return self._says(owner, f"{pair.label} is the value {graph_value} in the graph, the literal "
                                      f"{_show(pattern_value)} in the pattern")  # fmt: skip
-        inner = _inner_pairs(pair)
+        inner = inner_pairs(pair)
         if inner is None:
             differs = f"{pair.label} is {_show(graph_value)} in the graph, {_show(pattern_value)} in the pattern"
             return self._says(owner, differs)
@@ -216,7 +216,7 @@ class _Search:
         # literals first: a call whose literals differ is not taken for a partial match
         state.nodes[pattern_name] = graph_name
         if len(ways) == 1:
-            state.todo.extend((graph_name, pair) for pair in sorted(ways[0], key=_has_refs, reverse=True))
+            state.todo.extend((graph_name, pair) for pair in sorted(ways[0], key=has_refs, reverse=True))
             return None
         branches = []
         for way in ways:
@@ -263,9 +263,10 @@ class _Search:
                 f"node {self.graph[between]}: comes after one part of the match and before another, and cannot be "
                 "moved (it changes what the match reads, or depends on it)"
             )
+        position = {name: index for index, name in enumerate(self.pattern.nodes)}
         for effect in self.pattern.effects & set(match.nodes):
             for other in match.nodes:
-                in_pattern = list(self.pattern.nodes).index(effect) < list(self.pattern.nodes).index(other)
+                in_pattern = position[effect] < position[other]
                 first, second = match.nodes[effect], match.nodes[other]
                 written = order.writes(self.graph[first])
                 touches = other != effect and bool(written & order.reads(self.graph[second]))
@@ -279,76 +280,39 @@ class _Search:
         order, storages = matcher.order, matcher.traced.storages
         inputs = {name for member in members for name in graph[member].refs()} - members
         outer: frozenset[int] = frozenset().union(*(storages[name] for name in inputs))
+        start = min(order.position[name] for name in members)
         for name in members:
             written = order.writes(graph[name]) & outer
             if written:
-                reader = self._later_reader(written, order.position[name], members)
+                reader = self._other_access(written, order.position[name], members)
                 if reader is not None:
                     return f"node {graph[name]}: changes a value of outside the match, which {reader} reads afterwards"
-        seen: dict[str, frozenset[int]] = {}
-        start = min(order.position[name] for name in members)
+        seen: frozenset[int] = frozenset()
         for name in dict.fromkeys(match.outputs):
-            shared = storages[name] & outer.union(*seen.values())
-            seen[name] = storages[name]
+            shared = storages[name] & (outer | seen)
             writer = order.later_writers(shared, start, members) if shared else None
-            if writer is not None:
-                return f"node {graph[name]}: is a view, and {graph[writer]} later changes what it looks at"
+            separate = not shared & seen and self._other_access(shared, start, members) is None
+            if writer is not None and not separate:
+                return f"node {graph[name]}: is a view, and {graph[writer]} changes what it looks at"
+            seen |= storages[name]
         return None
 
-    def _later_reader(self, written: frozenset[int], after: int, members: frozenset[str]) -> str | None:
-        traced = self.matcher.traced
+    def _other_access(self, storages: frozenset[int], after: int, members: frozenset[str]) -> str | None:
+        """Who reads or changes the storages after a position, other than through the outputs of the match.
+
+        What goes through the outputs, and through views of them, will go through the replacement's results.
+        """
+        traced, through_outputs = self.matcher.traced, set(members)
         for node in traced.ir.nodes:
-            if node.op == "placeholder" and traced.storages[node.name] & written:
+            if node.op == "placeholder" and traced.storages[node.name] & storages:
                 return "the caller (an input is changed)"
         for node in traced.ir.nodes[after + 1 :]:
             if node.name in members or node.name not in self.matcher.live:
                 continue
-            # what it reads through the match's own outputs is the replacement's result
-            for name in node.refs():
-                if name not in members and traced.storages[name] & written:
-                    return node.name
+            if any(name not in through_outputs and traced.storages[name] & storages for name in node.refs()):
+                return node.name
+            through_outputs.add(node.name)
         return None
-
-
-def _inner_pairs(pair: Pair) -> list[Pair] | None:
-    """Pairs inside two containers, none for equal literals, None if the values differ."""
-    first, second = pair.graph_value, pair.pattern_value
-    inner = pair.kind[5:-1] if pair.kind.startswith("List[") else pair.kind
-    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
-        if len(first) != len(second):
-            return None
-        if pair.kind == "exact" and isinstance(first, list) != isinstance(second, list):
-            return None
-        if not _holds_refs(first) and not _holds_refs(second):
-            same = all(_inner_pairs(Pair("", a, b, inner)) == [] for a, b in zip(first, second, strict=True))
-            return [] if same else None
-        return [Pair(f"{pair.label}[{i}]", a, b, inner) for i, (a, b) in enumerate(zip(first, second, strict=True))]
-    if isinstance(first, slice) and isinstance(second, slice):
-        return (
-            [
-                Pair(f"{pair.label}.{part}", getattr(first, part), getattr(second, part), "exact")
-                for part in ("start", "stop", "step")
-                if not (getattr(first, part) is None and getattr(second, part) is None)
-            ]
-            if _holds_refs(first) or _holds_refs(second)
-            else ([] if _same_slice(first, second) else None)
-        )
-    if isinstance(first, dict) and isinstance(second, dict) and list(first) == list(second):
-        return [Pair(f"{pair.label}[{key!r}]", first[key], second[key], inner) for key in first]
-    return [] if same_literal(first, second, inner) else None
-
-
-def _same_slice(first: slice, second: slice) -> bool:
-    parts = [(first.start, second.start), (first.stop, second.stop), (first.step, second.step)]
-    return all(same_literal(a, b, "exact") for a, b in parts)
-
-
-def _has_refs(pair: Pair) -> bool:
-    return _holds_refs(pair.graph_value) or _holds_refs(pair.pattern_value)
-
-
-def _holds_refs(value: Any) -> bool:
-    return next(iter_refs(value), None) is not None
 
 
 def _show(value: Any) -> str:

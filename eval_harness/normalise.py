@@ -3,23 +3,22 @@
 A Python function is normalised by its signature, a builtin or a method by an ATen schema. Which overload applies is
 decided by the types of the graph's node; the pattern's call is read with that overload, so patterns need no types.
 Functions, methods and operators of one ATen name are one operation: `a + b`, `torch.add(a, b)`, `a.add(b)`.
-Whether two literals are equal is decided with the type that the schema gives: see same_literal.
+Whether two literals are equal is decided with the type that the schema gives: see literals.py.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from eval_harness.graph_ir import IRNode, Ref
 from eval_harness.graph_targets import resolve_target, target_name
+from eval_harness.literals import Pair
 from eval_harness.tracing import UNKNOWN, TensorMeta
 
 _OPERATOR_TO_ATEN = {
@@ -47,17 +46,6 @@ _HIDDEN = frozenset({"_stacklevel"})
 """Parameters that change no result."""
 _MEMORY_FORMATS = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2,
                    torch.channels_last_3d: 3}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An argument of the graph's call beside the same argument of the pattern's."""
-
-    label: str
-    graph_value: Any
-    pattern_value: Any
-    kind: str
-    """How literals in it are compared: a schema type ("int", "number", ...), "python" or "exact"."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -102,6 +90,8 @@ def pair_arguments(graph_node: IRNode, pattern_node: IRNode, values: Mapping[str
                 return _pair_by_schema(schema, bound, pattern_node, values, name)
     if kind == "python":
         return _pair_by_signature(resolve_target(graph_node.target), graph_node, pattern_node)
+    if kind == "method" and isinstance(getattr(torch.Tensor, name, None), types.FunctionType):
+        return _pair_by_signature(getattr(torch.Tensor, name), graph_node, pattern_node)
     return _pair_as_written(graph_node, pattern_node)
 
 
@@ -122,6 +112,10 @@ def _pair_by_schema(
     args, kwargs = _arguments(pattern_node)
     pattern_bound = _bind(schema, args, kwargs, lambda ref: UNKNOWN)
     if pattern_bound is None:
+        if len(args) == len(bound) and not kwargs:
+            # as written, so that the message names the argument that does not fit
+            names = [argument.name for argument in schema.arguments if argument.name in bound]
+            return [[Pair(*item, "exact") for item in zip(names, bound.values(), args, strict=True)]]
         return f"the arguments in the pattern, {pattern_node}, do not fit {_schema_text(schema)}, which the graph calls"
     integral = not _is_floating(bound, values)
     pairs = []
@@ -305,39 +299,3 @@ def _is_floating(bound: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
             if isinstance(meta, TensorMeta) and (meta.dtype.is_floating_point or meta.dtype.is_complex):
                 return True
     return False
-
-
-def same_literal(graph_value: Any, pattern_value: Any, kind: str) -> bool:
-    """Whether two literals are equal as an argument of that kind.
-
-    "number" and "float" compare by value (2 is 2.0) but keep True apart from 1; an "exact number", an argument beside
-    integer tensors only, keeps int and float apart too, because the result's dtype differs; "python" (a parameter of a
-    Python function) is as "number"; "exact" compares types as well. All devices are one: a graph runs on one.
-    NaN equals NaN; 0.0 and -0.0 differ.
-    """
-    if isinstance(graph_value, torch.device) or isinstance(pattern_value, torch.device):
-        return _is_device(graph_value) and _is_device(pattern_value)
-    if kind == "Device":
-        return _is_device(graph_value) == _is_device(pattern_value)
-    numbers = (int, float, complex)
-    if isinstance(graph_value, numbers) and isinstance(pattern_value, numbers):
-        if isinstance(graph_value, bool) != isinstance(pattern_value, bool):
-            return False
-        if "exact" in kind and type(graph_value) is not type(pattern_value):
-            return False
-        return _same_number(graph_value, pattern_value)
-    if isinstance(graph_value, dict) or isinstance(pattern_value, dict):
-        return repr(graph_value) == repr(pattern_value)
-    return type(graph_value) is type(pattern_value) and graph_value == pattern_value
-
-
-def _is_device(value: Any) -> bool:
-    return isinstance(value, (torch.device, str))
-
-
-def _same_number(first: complex, second: complex) -> bool:
-    if isinstance(first, complex) or isinstance(second, complex):
-        return repr(complex(first)) == repr(complex(second))
-    if math.isnan(first) or math.isnan(second):
-        return math.isnan(first) and math.isnan(second)
-    return first == second and math.copysign(1, first) == math.copysign(1, second)

@@ -158,6 +158,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.nodes: list[IRNode] = []
         self.names: set[str] = set()
+        self._counts: dict[str, int] = {}
 
     def placeholder(self, name: str) -> TracedValue:
         return self._append("placeholder", name, (), {}, name)
@@ -184,10 +185,11 @@ class Recorder(TorchFunctionMode):
     ) -> TracedValue:
         if len(self.nodes) >= MAX_TRACED_NODES:
             raise TraceError(f"{where}: more than {MAX_TRACED_NODES} operations; a graph must be smaller")
-        name, count = hint, 0
+        name, count = hint, self._counts.get(hint, 0)
         while name in self.names:
             count += 1
             name = f"{hint}_{count}"
+        self._counts[hint] = count
         self.names.add(name)
         self.nodes.append(IRNode(name, op, target, args, kwargs, where))
         return TracedValue(self, name)

@@ -69,6 +69,8 @@ class RuleDescription:
         if not isinstance(violations, list) or len(violations) > MAX_VIOLATIONS:
             raise IRFormatError(f"rule {rule}: violations must be a short list")
         pattern = IRGraph.from_json(data["pattern"])
+        if any(node.target.startswith(REPLACEMENT_PREFIX) for node in pattern.nodes):
+            raise IRFormatError(f"rule {rule}: a pattern calls no replacement")
         values = tuple(decode_value(value) for value in args)
         placeholders = {node.name for node in pattern.placeholders}
         for name in iter_refs(values):
@@ -132,7 +134,9 @@ def rewrite(traced: TracedGraph, rules: Sequence[RuleDescription]) -> Rewrite:
         _check_bound(rule, pattern)
         found, miss = matcher.find(pattern)
         applied += [(rule, match) for match in found]
-        lines += [f"{rule.rule}: matched {', '.join(match.nodes.values())}" for match in found]
+        for match in found:
+            names = sorted(match.members, key=matcher.order.position.__getitem__)
+            lines.append(f"{rule.rule}: matched {', '.join(names)}")
         if not found:
             total = len(pattern.nodes)
             depth = 0 if miss is None else miss.depth[0]

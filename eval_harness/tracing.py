@@ -69,12 +69,14 @@ def _named_after_variables(nodes: list[IRNode], names: dict[str, str]) -> list[I
         if node.op not in ("placeholder", "output") and node.where in names:
             last[(node.where, names[node.where])] = node.name
     renamed: dict[str, str] = {}
+    counts: dict[str, int] = {}
     taken = {node.name for node in nodes}
     for (_, variable), node_name in last.items():
-        name, count = variable, 0
+        name, count = variable, counts.get(variable, 0)
         while name in taken:
             count += 1
             name = f"{variable}_{count}"
+        counts[variable] = count
         taken.add(name)
         renamed[node_name] = name
 

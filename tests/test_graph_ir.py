@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data import allowed_calls
 from eval_harness.graph_ir import IRFormatError, IRGraph, IRNode, Ref
 from eval_harness.graph_targets import is_attribute_name, is_method_name, is_target_name, resolve_target, target_name
 from eval_harness.graph_values import MAX_DEPTH, decode_value, encode_value, iter_refs, map_refs
@@ -179,13 +180,37 @@ def test_a_tensor_has_no_place_in_a_graph():
     "function",
     [
         torch.relu, torch.nn.functional.softmax, torch.nn.functional.gelu, torch.conv2d, torch.cat, torch.arange,
-        torch.tensor, torch.einsum, torch._C._nn.linear, torch._C._fft.fft_rfft, torch._weight_norm,
-        torch.ops.aten.index, torch.ops.aten.index.Tensor, math.sqrt, torch.nn.functional.max_pool2d, torch.nn.functional.interpolate,
+        torch.tensor, torch.einsum, torch._C._nn.linear, torch._C._fft.fft_rfft, torch._weight_norm, math.sqrt,
+        torch.ops.aten.index, torch.ops.aten.index.Tensor, torch.nn.functional.max_pool2d,
+        torch.nn.functional.interpolate,
     ],
 )  # fmt: skip
 def test_a_function_and_its_name(function):
     name = target_name(function)
     assert name is not None and is_target_name(name) and resolve_target(name) is function
+
+
+def test_every_function_that_a_graph_may_call_has_a_name():
+    """data.allowed_calls lets a graph in; what cannot be traced would be refused only in an evaluation."""
+    # conditions on shapes and types, and vmap internals: no tensor computation
+    not_traced = {
+        "_assert",
+        "_check",
+        "_check_index",
+        "_check_is_size",
+        "_check_value",
+        "broadcast_shapes",
+        "is_tensor",
+    }
+    for module in (torch, torch.nn.functional, torch.functional, torch._C._nn):
+        for name in allowed_calls.FUNCTIONS[module.__name__] - not_traced:
+            function = getattr(module, name, None)
+            if function is not None and not isinstance(function, type):
+                assert target_name(function) is not None, f"{module.__name__}.{name}"
+    for name in allowed_calls.METHODS:
+        if callable(getattr(torch.Tensor, name, None)):
+            assert is_method_name(name), name
+    assert all(is_attribute_name(name) for name in allowed_calls.TENSOR_ATTRIBUTES)
 
 
 def test_refs_are_found_and_replaced_in_every_container():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from eval_harness.graph_ir import IRFormatError, IRGraph, IRNode, Ref
 from eval_harness.rewriting import InvalidPatternError, RuleDescription, rewrite
 from eval_harness.tracing import trace_callable
 from tests.graph_helpers import BF16, F16, F32, make_rule, traced
@@ -298,6 +302,22 @@ def test_in_place_on_a_value_that_nobody_else_reads_may_be_replaced():
     assert result.num_matches == 0 and "an input is changed" in result.report
 
 
+def test_what_goes_through_the_output_of_an_in_place_match_is_no_obstacle():
+    """flatten reads the changed storage, but through the match's own output."""
+    body = f"""
+    tmp_0 = in_0 * 2
+    tmp_1 = {F}.relu(tmp_0, inplace=True)
+    tmp_2 = tmp_1.view(-1)
+    tmp_2 += 1
+    return (tmp_2 * 3,)
+    """
+    result = rewrite(traced(body, **X), [make_rule(f"def pattern(x):\n    return {F}.relu(x, inplace=True)")])
+    assert result.num_matches == 1
+    seen_elsewhere = body.replace("return (tmp_2 * 3,)", "return (tmp_2 * 3, tmp_0)")
+    result = rewrite(traced(seen_elsewhere, **X), [make_rule(f"def pattern(x):\n    return {F}.relu(x, inplace=True)")])
+    assert result.num_matches == 0
+
+
 def test_in_place_is_not_out_of_place():
     body = "tmp_0 = in_0 * 2\ntmp_0 += in_1\nreturn (tmp_0,)"
     assert rewrite(traced(body, **XY), [make_rule("def pattern(a, b):\n    return a * 2 + b")]).num_matches == 0
@@ -359,6 +379,59 @@ def test_a_hostile_pattern_ends():
     result = rewrite(traced(f"{text}\ntmp_{count} = {names[0]} - in_0\nreturn (tmp_{count},)", **XY), [rule])
     assert time.monotonic() - started < 60
     assert result.num_matches in (0, 1)
+
+
+_CALLS = [
+    *(("call_function", f"torch.{name}") for name in ("exp", "cat", "zeros", "ops.aten.add.Tensor")),
+    *(("call_function", f"_operator.{name}") for name in ("add", "iadd", "getitem", "setitem")),
+    *(("call_function", f"{F}.{name}") for name in ("softmax", "relu")),
+    *(("call_method", name) for name in ("sum", "float", "view")),
+    ("getattr", "shape"),
+]
+_HOSTILE_VALUES = st.recursive(
+    st.sampled_from(["x", "y", "n0", "n1"]).map(Ref) | st.none() | st.integers(-2, 2) | st.floats() | st.just(Ellipsis),
+    lambda inner: st.lists(inner, max_size=2) | st.tuples(inner, inner) | st.dictionaries(st.just("k"), inner),
+    max_leaves=4,
+)
+_HOSTILE_NODES = st.lists(
+    st.tuples(
+        st.sampled_from(_CALLS),
+        st.lists(_HOSTILE_VALUES, max_size=3),
+        st.dictionaries(st.sampled_from(["dim", "inplace", "out", "training"]), _HOSTILE_VALUES, max_size=1),
+    ),
+    min_size=1, max_size=3,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=150)
+@given(_HOSTILE_NODES, st.integers(0, 2))
+def test_whatever_pattern_an_untrusted_process_sends_is_matched_or_refused(nodes, returned):
+    """Data that pass validation must not break the judge, which would book it as its own failure."""
+    graph = _hostile_graph()
+    found = [IRNode("x", "placeholder", "x"), IRNode("y", "placeholder", "y")]
+    found += [IRNode(f"n{i}", *call, tuple(args), kwargs) for i, (call, args, kwargs) in enumerate(nodes)]
+    found.append(IRNode("output", "output", "output", (Ref(f"n{min(returned, len(nodes) - 1)}"),)))
+    try:
+        data = RuleDescription("Rule", IRGraph(found), ()).to_json()
+        rewrite(graph, [RuleDescription.from_json(data)])
+    except (IRFormatError, InvalidPatternError):
+        pass
+
+
+@functools.cache
+def _hostile_graph():
+    return traced(
+        "tmp_0 = torch.exp(in_0)\ntmp_0 += in_1\ntmp_1 = tmp_0[0].sum(0).float()\ntmp_2 = torch.cat([in_0, in_1])\n"
+        f"tmp_2[0] = in_0[1]\nreturn (tmp_1 + {F}.softmax(in_0, -1), {F}.relu(tmp_2).view(in_0.shape[0] * 2, 6))",
+        **XY,
+    )
+
+
+def test_a_pattern_that_calls_a_replacement_is_refused():
+    call = IRNode("c", "call_function", "replacement:Other", (Ref("x"),))
+    ir = IRGraph([IRNode("x", "placeholder", "x"), call, IRNode("output", "output", "output", (Ref("c"),))])
+    with pytest.raises(IRFormatError, match="calls no replacement"):
+        RuleDescription.from_json(RuleDescription("Rule", ir, ()).to_json())
 
 
 # the papers' two showcase graphs

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from data.graph import Graph
+from data.inputs import draw_inputs
 from data.model_check import load_graph_module
 from eval_harness.candidate_process.rules import CandidateRuleError, describe_rule, replacement_function
 from eval_harness.graph_ir import IRFormatError, IRGraph, IRNode, Ref
@@ -144,10 +145,16 @@ def _bundled() -> list[Graph]:
 
 @pytest.mark.slow
 def test_the_identity_rewrite_equals_eager_over_every_bundled_graph():
+    """One graph of each model.py and dtype: shapes change nothing in a trace."""
+    chosen = {}
     for graph in _bundled():
-        if sum(spec.num_elements for spec in graph.specs.values()) > 2_000_000:
-            continue
-        assert_identity(graph, draw(graph))
+        size = sum(spec.num_elements for spec in graph.specs.values())
+        key = (graph.graph_hash, *sorted(spec.dtype for spec in graph.specs.values()))
+        if key not in chosen or size < chosen[key][0]:
+            chosen[key] = (size, graph)
+    assert len(chosen) >= 16
+    for _, graph in chosen.values():
+        assert_identity(graph, list(draw_inputs(graph, seed=3).values()))
 
 
 def run(graph: Graph, rules: list[RuleDescription], functions: dict) -> tuple[object, object]:

@@ -8,14 +8,15 @@ because it would run outside of the replacement. The judge validates what is ret
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable
 from typing import Any
 
 from eval_harness.graph_ir import IRFormatError, IRGraph, IRNode
-from eval_harness.graph_values import encode_value
+from eval_harness.graph_values import encode_value, iter_refs
 from eval_harness.pattern import InvalidPatternError, Pattern
-from eval_harness.recording import TracedValue, TraceError, map_traced, record_call
+from eval_harness.recording import TraceError, map_traced, record_call
 from eval_harness.rewriting import RuleDescription
 from eval_harness.tracing import trace_callable
 from eval_harness.verdict import Violation
@@ -35,7 +36,7 @@ def describe_rule(module: types.ModuleType, rule_name: str) -> dict[str, Any]:
     file = f"{rule_name}.py"
     functions = {name: _function(module, name, file) for name in _FUNCTIONS}
     replacement_function(module, rule_name)
-    pattern = _trace_pattern(functions["pattern"], file)
+    pattern = _trace_pattern(functions["pattern"], functions["replacement_args"], file)
     names = [node.name for node in pattern.placeholders]
     args, violations = _trace_replacement_args(functions["replacement_args"], names, file)
     description = RuleDescription(rule_name, pattern, args, violations)
@@ -82,26 +83,39 @@ def _at(function: Callable[..., Any], file: str) -> str:
     return file if code is None else f"{file}:{code.co_firstlineno}"
 
 
-def _trace_pattern(pattern: Callable[..., Any], file: str) -> IRGraph:
+def _trace_pattern(pattern: Callable[..., Any], replacement_args: Callable[..., Any], file: str) -> IRGraph:
     names, varargs = _parameters(pattern, file)
     if varargs is None:
         try:
             return trace_callable(pattern, names)
         except (TraceError, IRFormatError) as error:
-            raise CandidateRuleError(f"{_at(pattern, file)}: pattern: {error}") from error
-    # *args says nothing of its length: the smallest one that the body accepts
+            raise CandidateRuleError(_located(error, _at(pattern, file))) from error
+    # *args says nothing of its length: that of replacement_args, or the smallest one with which the body is a pattern
+    given, given_varargs = _parameters(replacement_args, file)
+    counts = range(MAX_VARARGS + 1) if given_varargs is not None else [max(len(given) - len(names), 0)]
     failure: Exception | None = None
-    for count in range(MAX_VARARGS + 1):
+    for count in counts:
         try:
-            return trace_callable(pattern, [*names, *(f"{varargs}_{index}" for index in range(count))])
-        except TraceError as error:
-            cause = error.__cause__
+            ir = trace_callable(pattern, [*names, *(f"{varargs}_{index}" for index in range(count))])
+            Pattern.from_ir(ir)
+            return ir
+        except (TraceError, InvalidPatternError) as error:
             failure = error
-            if not isinstance(cause, (IndexError, ValueError, TypeError)):
+            if isinstance(error, TraceError) and not isinstance(error.__cause__, (IndexError, ValueError, TypeError)):
                 break
-    raise CandidateRuleError(
-        f"{_at(pattern, file)}: pattern: {failure}; name the pattern's arguments one by one"
-    ) from failure
+    where = f"{_at(pattern, file)}: pattern takes *{varargs}; name its arguments one by one"
+    raise CandidateRuleError(f"{where} ({failure})") from failure
+
+
+_LOCATION = re.compile(r"(?P<path>[^\n:]*):(?P<line>[0-9]+): (?P<rest>.*)\Z", re.DOTALL)
+
+
+def _located(error: Exception, otherwise: str) -> str:
+    """ "File.py:line: text", with the file's name in the pass folder in place of its path."""
+    found = _LOCATION.match(str(error))
+    if found is None:
+        return f"{otherwise}: {error}"
+    return f"{found['path'].rsplit('/', 1)[-1]}:{found['line']}: {found['rest']}"
 
 
 def _parameters(function: Callable[..., Any], file: str) -> tuple[list[str], str | None]:
@@ -132,7 +146,7 @@ def _trace_replacement_args(
     try:
         recorder, returned = record_call(function, names)
     except TraceError as error:
-        raise CandidateRuleError(f"{_at(function, file)}: replacement_args: {error}") from error
+        raise CandidateRuleError(_located(error, _at(function, file))) from error
     if not isinstance(returned, (tuple, list)):
         raise CandidateRuleError(
             f"{_at(function, file)}: replacement_args returned {type(returned).__name__}; return a tuple of arguments"
@@ -151,8 +165,6 @@ def _trace_replacement_args(
 
 def _if_argument(value: Any, names: list[str]) -> Any:
     """The value if it may be handed on; None in the place of what was computed (the rule is refused anyway)."""
-    from eval_harness.graph_values import iter_refs
-
     try:
         encode_value(value)
     except IRFormatError:
@@ -170,6 +182,3 @@ def _traced_compute(node: IRNode, file: str) -> Violation:
         message=f"replacement_args evaluates {node}; return the pattern's arguments and literals only, and read shapes "
         "or compute inside the replacement",
     )
-
-
-__all__ = ["CandidateRuleError", "TracedValue", "describe_rule", "replacement_function"]
