@@ -94,6 +94,17 @@ class InputPool:
         self._shapes = {name: graph.specs[name].shape for name in graph.arguments}
 
     @property
+    def pools(self) -> dict[str, torch.Tensor]:
+        """Argument name -> its pool, flat; with draw_offsets, windows can be cut somewhere else than here."""
+        return dict(self._pools)
+
+    def draw_offsets(self, generator: random.Random) -> list[int]:
+        """Where one window begins in each pool, in argument order."""
+        return [
+            generator.randrange(pool.numel() - math.prod(self._shapes[name]) + 1) for name, pool in self._pools.items()
+        ]
+
+    @property
     def num_bytes(self) -> int:
         """Of one window."""
         return sum(math.prod(shape) * self._pools[name].element_size() for name, shape in self._shapes.items())
@@ -113,11 +124,9 @@ class InputPool:
 
     def _views(self, generator: random.Random) -> list[tuple[str, torch.Tensor]]:
         views = []
-        for name, pool in self._pools.items():
+        for (name, pool), offset in zip(self._pools.items(), self.draw_offsets(generator), strict=True):
             shape = self._shapes[name]
-            num_elements = math.prod(shape)
-            offset = generator.randrange(pool.numel() - num_elements + 1)
-            views.append((name, pool[offset : offset + num_elements].view(shape)))
+            views.append((name, pool[offset : offset + math.prod(shape)].view(shape)))
         return views
 
 

@@ -25,7 +25,8 @@ from tests.helpers import (
     one_rule,
 )
 
-QUICK = load_protocol("strict", num_draws=2, num_clusters=2, pairs_per_cluster=2, block_ms=2.0)
+QUICK = load_protocol("strict", num_draws=2, num_clusters=2, pairs_per_cluster=2, block_ms=2.0, max_noise=1000.0)
+"""Two rounds are no measurement: these tests are about outcomes, on machines that may be busy."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_each_failure_has_its_outcome(executor, body, outcome):
     graph = only(evaluate(executor, add_relu_mul_pass(wrapper=wrapper(body))))
     assert graph.outcome is outcome, graph.message
     assert graph.message
-    assert graph.speedup is None
+    assert outcome is Outcome.WRONG_VALUES or graph.speedup is None
 
 
 def test_a_hang_is_a_timeout_and_the_next_evaluation_goes_on(executor):

@@ -52,6 +52,7 @@ _KEPT_VARIABLES = frozenset(
         "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONSAFEPATH",
     }
 )  # fmt: skip
+_COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "clang++", "nvcc", "ninja", "ld", "as")
 _SCRATCH_VARIABLES = {
     "HOME": "home",
     "TMPDIR": "tmp",
@@ -92,6 +93,7 @@ def confine(policy: ConfinementPolicy) -> dict[str, str]:
     """
     gpu = policy.device.startswith("cuda")
     needed = [*interpreter_paths(), *policy.read_paths]
+    compilers = compiler_folders()  # before HOME and PATH are replaced
     fallback = f"{tempfile.gettempdir()}/passwright-scratch-{secrets.token_hex(8)}"
     os.umask(0o077)
     state = namespaces.enter_namespaces(partial(shutil.rmtree, fallback, ignore_errors=True))
@@ -105,7 +107,7 @@ def confine(policy: ConfinementPolicy) -> dict[str, str]:
         state["no-new-privileges"] = str(error.strerror)
     devices = ["/dev"] if state["private-dev"] == "on" else _bare_devices(gpu)
     write = [scratch] + (["/dev/shm"] if state["private-dev"] == "on" else [])
-    read = [*needed, *_SYSTEM_READ, *_library_path_folders(), *(_DRIVER_READ if gpu else ())]
+    read = [*needed, *_SYSTEM_READ, *compilers, *_library_path_folders(), *(_DRIVER_READ if gpu else ())]
     # the CUDA driver names its threads through /proc/self/task/<tid>/comm
     state |= landlock.restrict(read=read, write=write, devices=devices + (["/proc/self/task"] if gpu else []))
     try:
@@ -131,6 +133,21 @@ def interpreter_paths() -> list[str]:
     found = {str(Path(folder).resolve()) for folder in folders}
     # "/" and a checkout that happens to be a prefix would open everything
     return sorted(path for path in found if path != "/" and Path(path) != own_root())
+
+
+def compiler_folders() -> list[str]:
+    """Installation folders of the compilers on PATH, in CC and in CXX: Triton and load_inline start them."""
+    own_root = Path(__file__).resolve().parents[2]
+    names = [*_COMPILERS, *(os.environ[name] for name in ("CC", "CXX") if os.environ.get(name))]
+    folders = set()
+    for name in names:
+        found = shutil.which(name)
+        for path in {Path(found), Path(found).resolve()} if found else set():
+            folder = path.parent.parent  # /opt/gcc/bin/gcc -> /opt/gcc
+            opens_too_much = folder in (Path("/"), Path.home(), Path("/root")) or own_root.is_relative_to(folder)
+            if path.parent.name == "bin" and not opens_too_much:
+                folders.add(str(folder))
+    return sorted(folders)
 
 
 def _own_file_system(

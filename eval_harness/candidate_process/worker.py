@@ -55,6 +55,8 @@ class Worker:
         self.rules: dict[str, Callable[..., Any]] = {}
         self.graph = loading.LoadedGraph()
         self.sets: list[list[torch.Tensor]] = []
+        self.pools: list[torch.Tensor] = []
+        self.shapes: list[tuple[int, ...]] = []
         self.outputs: dict[int, tuple[Any, ...]] = {}
         self.inputs_file: MemoryFile | None = None
         self.outputs_file: MemoryFile | None = None
@@ -93,7 +95,7 @@ class Worker:
     def load_graph(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Make the callable that later messages run. Buffers of the previous graph go."""
         self.outputs.clear()
-        self.sets = []
+        self.sets, self.pools = [], []
         self.graph = loading.load_graph(message, self.rules, self.device)
         return {}
 
@@ -106,21 +108,44 @@ class Worker:
         self.outputs_file = MemoryFile.attach(descriptors[1], message["outputs_size"], writable=True)
         return {}
 
-    def load_sets(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Bring input sets in: into newly placed buffers, or over the content of the present ones."""
+    def load_set(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Bring one input set in: into a newly placed buffer, or over the content of the present one."""
         slots = [Slot.from_json(slot) for slot in message["slots"]]
-        count, stride = message["count"], message["set_stride"]
         assert self.inputs_file is not None
-        self.outputs.clear()
-        if message["fresh"] or len(self.sets) != count:
-            old, self.sets = self.sets, [self._empty_set(slots) for _ in range(count)]
-            del old  # freed only now: the new buffers cannot fall on the old addresses
-        for index, tensors in enumerate(self.sets):
-            for slot, tensor in zip(slots, tensors, strict=True):
-                shifted = Slot(slot.name, slot.dtype, slot.shape, slot.offset + index * stride)
-                self.inputs_file.read_into(shifted, tensor)
+        self._place_sets([(slot.dtype, slot.shape) for slot in slots], 1, fresh=message["fresh"])
+        for slot, tensor in zip(slots, self.sets[0], strict=True):
+            self.inputs_file.read_into(slot, tensor)
         self._synchronize()
         return {}
+
+    def load_pool(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Bring the pools in from which windows are cut."""
+        slots = [Slot.from_json(slot) for slot in message["slots"]]
+        assert self.inputs_file is not None
+        self.pools = [self.inputs_file.read(slot).to(self.device) for slot in slots]
+        self.shapes = [tuple(shape) for shape in message["shapes"]]
+        return {}
+
+    def load_windows(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Fill a set for each row of offsets with a window of each pool."""
+        placements = [(str(pool.dtype), shape) for pool, shape in zip(self.pools, self.shapes, strict=True)]
+        self._place_sets(placements, len(message["offsets"]), fresh=message["fresh"])
+        for tensors, offsets in zip(self.sets, message["offsets"], strict=True):
+            for tensor, pool, offset in zip(tensors, self.pools, offsets, strict=True):
+                tensor.view(-1).copy_(pool[offset : offset + tensor.numel()])
+        self._synchronize()
+        return {}
+
+    def _place_sets(self, placements: Sequence[tuple[str, tuple[int, ...]]], count: int, *, fresh: bool) -> None:
+        self.outputs.clear()
+        if not fresh and len(self.sets) == count:
+            return
+        old = self.sets
+        self.sets = [
+            [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for dtype, shape in placements]
+            for _ in range(count)
+        ]
+        del old  # freed only now: the new buffers cannot fall on the old addresses
 
     def call(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""
@@ -215,9 +240,6 @@ class Worker:
         """Eager seconds of each operator (reference only)."""
         return {"seconds": self.graph.time_nodes(self.sets[message["set"]], self.device, message["repeats"])}
 
-    def _empty_set(self, slots: Sequence[Slot]) -> list[torch.Tensor]:
-        return [torch.empty(slot.shape, dtype=DTYPES[slot.dtype], device=self.device) for slot in slots]
-
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             _synchronize_cuda(self.device)
@@ -242,7 +264,9 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "load_pass": Worker.load_pass,
     "load_graph": Worker.load_graph,
     "attach": Worker.attach,
-    "load_sets": Worker.load_sets,
+    "load_set": Worker.load_set,
+    "load_pool": Worker.load_pool,
+    "load_windows": Worker.load_windows,
     "call": Worker.call,
     "oracle": Worker.oracle,
     "deliver": Worker.deliver,

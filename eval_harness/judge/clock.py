@@ -17,7 +17,7 @@ from typing import Any
 from data.graph import Graph
 from data.inputs import InputPool
 from eval_harness.comparison import OutputMeta, first_correct_level
-from eval_harness.judge.buffers import Buffers, output_slots, outputs_bytes
+from eval_harness.judge.buffers import InputWindows, output_slots, outputs_bytes
 from eval_harness.judge.correctness import GraphFailure
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker, WorkerFailure
@@ -37,13 +37,13 @@ from eval_harness.verdict import Outcome
 CALIBRATION_SETS = 4
 CALIBRATION_BLOCKS = 3
 WARM_CALLS = 8
-FULL_DELIVERIES_PER_CLUSTER = 2
-RING_BYTES = {"cpu": 192 << 20, "cuda": 1 << 30}
+RING_BYTES = {"cpu": 256 << 20, "cuda": 6 << 30}
 """Inputs and outputs of a block on one side."""
-DELIVERY_BYTES = 64 << 20
-MAX_REPEATS = 2
-"""Re-measurements of a graph that is too noisy before the verdict is UNSTABLE."""
-NOISY_HALF_WIDTH = math.log(1.25)
+DELIVERY_BYTES = 32 << 20
+LOOKED_AT_ELEMENTS = 1 << 20
+"""Output elements compared a cluster, beside the block that is delivered in full."""
+MAX_ROUNDS = 3
+"""Rounds of clusters for a graph that is too noisy before the verdict is UNSTABLE."""
 STEADY_REFERENCE_IQR = 0.2
 
 
@@ -78,19 +78,26 @@ class PairedClock:
         self._timeout_s = session.protocol.graph_timeout_s
         self._pool = InputPool(graph, session.seed(), session.protocol.inputs)
         self._first_correct_t = -10
+        self._deliveries: list[tuple[float, float]] = []
+        self._kind = session.bench.device.split(":")[0]
 
     def measure(self, *, floor: float) -> TimedGraph:
         """Speedup with its interval. Raises GraphFailure (candidate) or UnstableError (machine)."""
         num_calls = self._calibrate()
-        for attempt in range(MAX_REPEATS + 1):
-            clusters = self._clusters(num_calls)
+        clusters: list[list[PairTiming]] = []
+        for _ in range(MAX_ROUNDS):
+            # rounds add up: more clusters narrow the interval where discarding a noisy round would not
+            clusters += self._round(num_calls)
             estimate = estimate_speedup(clusters, num_calls=num_calls, floor=floor)
-            if estimate.half_width <= NOISY_HALF_WIDTH:
+            if estimate.half_width <= math.log(self._session.protocol.max_noise):
                 return TimedGraph(estimate, num_calls, self._first_correct_t)
-            reference_blocks = [pair.reference_s for cluster in clusters for pair in cluster]
-            if attempt == MAX_REPEATS and relative_iqr(reference_blocks) <= STEADY_REFERENCE_IQR:
-                return self._lower_bound(estimate, num_calls)
-        raise UnstableError(f"eager's own times vary by more than {STEADY_REFERENCE_IQR:.0%}; quieten the machine")
+        reference_blocks = [pair.reference_s for cluster in clusters for pair in cluster]
+        if relative_iqr(reference_blocks) <= STEADY_REFERENCE_IQR:
+            return self._lower_bound(estimate, num_calls)
+        raise UnstableError(
+            f"eager's own block times vary by {relative_iqr(reference_blocks):.0%} (interquartile range over median); "
+            "something else uses this device: stop it, or evaluate again"
+        )
 
     def _lower_bound(self, estimate: SpeedupEstimate, num_calls: int) -> TimedGraph:
         bounded = SpeedupEstimate(
@@ -105,68 +112,76 @@ class PairedClock:
 
     def _calibrate(self) -> int:
         """Calls a block, from a few short blocks on both sides."""
-        buffers = self._open(CALIBRATION_SETS)
+        windows = self._open(CALIBRATION_SETS)
         try:
-            self._load(buffers, fresh=True)
+            self._load(windows, CALIBRATION_SETS, fresh=True)
             best: dict[int, float] = {}
             for worker in (self._candidate, self._reference):
                 order = list(range(CALIBRATION_SETS))
                 best[worker.pid] = min(self._block(worker, order) for _ in range(CALIBRATION_BLOCKS))
         finally:
-            buffers.close()
-        kind = self._session.bench.device.split(":")[0]
+            windows.close()
         set_bytes = self._pool.num_bytes + outputs_bytes(self._metas)
         return block_calls(
             best[self._candidate.pid] / CALIBRATION_SETS,
             best[self._reference.pid] / CALIBRATION_SETS,
             block_ms=self._session.protocol.block_ms,
-            max_sets=max(1, min(RING_BYTES[kind] // max(set_bytes, 1), MAX_BLOCK_CALLS)),
+            max_sets=max(1, min(RING_BYTES[self._kind] // max(set_bytes, 1), MAX_BLOCK_CALLS)),
         )
 
-    def _clusters(self, num_calls: int) -> list[list[PairTiming]]:
+    def _round(self, num_calls: int) -> list[list[PairTiming]]:
+        """One cluster after another, with late work booked on every block of the candidate."""
         protocol = self._session.protocol
-        buffers = self._open(num_calls)
+        windows = self._open(num_calls)
+        self._deliveries = []
         try:
-            clusters = []
-            for _ in range(protocol.num_clusters):
-                clusters.append(self._cluster(buffers, num_calls, protocol.pairs_per_cluster))
-            return clusters
+            clusters = [
+                self._cluster(windows, num_calls, protocol.pairs_per_cluster) for _ in range(protocol.num_clusters)
+            ]
         finally:
-            buffers.close()
+            windows.close()
+        deferred_s = deferred_work_s([ours for ours, _ in self._deliveries], [theirs for _, theirs in self._deliveries])
+        return [[PairTiming(pair.candidate_s + deferred_s, pair.reference_s) for pair in pairs] for pairs in clusters]
 
-    def _cluster(self, buffers: Buffers, num_calls: int, num_pairs: int) -> list[PairTiming]:
-        in_full = set(self._generator.sample(range(num_pairs), min(FULL_DELIVERIES_PER_CLUSTER, num_pairs)))
-        blocks, deliveries_ours, deliveries_theirs = [], [], []
-        for pair in range(num_pairs):
-            self._load(buffers, fresh=pair == 0)
-            if pair == 0:
+    def _cluster(self, windows: InputWindows, num_calls: int, num_pairs: int) -> list[PairTiming]:
+        in_full = self._generator.randrange(num_pairs)
+        looked_at = set(self._generator.sample(range(num_pairs), min(num_pairs, self._looks_per_cluster())))
+        pairs = []
+        for index in range(num_pairs):
+            self._load(windows, num_calls, fresh=index == 0)
+            if index == 0:
                 self._warm(num_calls)
             order = self._generator.sample(range(num_calls), num_calls)
             workers = [self._candidate, self._reference]
             seconds = {}
-            for worker in workers if is_candidate_first(pair) else workers[::-1]:
+            for worker in workers if is_candidate_first(index) else workers[::-1]:
                 seconds[worker.pid] = self._block(worker, order)
-            blocks.append((seconds[self._candidate.pid], seconds[self._reference.pid]))
-            ours_s, theirs_s = self._deliver(buffers, num_calls, in_full=pair in in_full)
-            if pair in in_full:
-                deliveries_ours.append(ours_s)
-                deliveries_theirs.append(theirs_s)
-        deferred_s = deferred_work_s(deliveries_ours, deliveries_theirs)
-        return [PairTiming(ours + deferred_s, theirs) for ours, theirs in blocks]
+            pairs.append(PairTiming(seconds[self._candidate.pid], seconds[self._reference.pid]))
+            if index == in_full:
+                self._deliveries.append(self._deliver(windows, num_calls, in_full=True))
+            elif index in looked_at:
+                self._deliver(windows, num_calls, in_full=False)
+        return pairs
 
-    def _open(self, num_sets: int) -> Buffers:
+    def _looks_per_cluster(self) -> int:
+        """Blocks of a cluster from which an output is looked at: all, unless outputs are large. None knows which."""
+        num_elements = sum(math.prod(meta.shape) for meta in self._metas)
+        return max(1, LOOKED_AT_ELEMENTS // max(num_elements, 1))
+
+    def _open(self, num_calls: int) -> InputWindows:
         call_bytes = max(outputs_bytes(self._metas), 1)
-        buffers = Buffers(self._graph, num_sets, min(num_sets * call_bytes, max(DELIVERY_BYTES, call_bytes)))
+        size = min(num_calls * call_bytes, max(DELIVERY_BYTES, call_bytes))
+        windows = InputWindows(self._graph, self._pool, size)
         for worker in (self._candidate, self._reference):
-            self._guarding(worker, partial(buffers.attach, worker, timeout_s=self._timeout_s))
-        return buffers
+            self._guarding(worker, partial(windows.attach, worker, timeout_s=self._timeout_s))
+            self._ask(worker, "load_pool", **windows.pool_message())
+        return windows
 
-    def _load(self, buffers: Buffers, *, fresh: bool) -> None:
+    def _load(self, windows: InputWindows, num_calls: int, *, fresh: bool) -> None:
         """Fresh content in every set, the same on both sides."""
-        for views in buffers.views:
-            self._pool.window_into(views, self._generator)
+        message = windows.windows_message(num_calls, self._generator, fresh=fresh)
         for worker in (self._candidate, self._reference):
-            self._ask(worker, "load_sets", **buffers.load_message(fresh=fresh))
+            self._ask(worker, "load_windows", **message)
 
     def _warm(self, num_calls: int) -> None:
         for worker in (self._candidate, self._reference):
@@ -177,7 +192,7 @@ class PairedClock:
         self._ask(worker, "run_block", order=order)
         return time.perf_counter() - start
 
-    def _deliver(self, buffers: Buffers, num_calls: int, *, in_full: bool) -> tuple[float, float]:
+    def _deliver(self, windows: InputWindows, num_calls: int, *, in_full: bool) -> tuple[float, float]:
         """Have outputs of the block that just ran delivered by both sides; seconds of each. Compares them."""
         most = max(1, DELIVERY_BYTES // max(outputs_bytes(self._metas), 1))
         count = min(num_calls, most) if in_full else 1
@@ -190,8 +205,8 @@ class PairedClock:
             seconds.append(time.perf_counter() - start)
         for slots in self._looked_at(by_call):
             for slot in slots:
-                mine = buffers.read_output(self._candidate, slot)
-                right = buffers.read_output(self._reference, slot)
+                mine = windows.read_output(self._candidate, slot)
+                right = windows.read_output(self._reference, slot)
                 level, _, message = first_correct_level(mine, right)
                 if level is None:
                     raise GraphFailure(Outcome.WRONG_VALUES, f"in timed calls: {message}")
@@ -200,7 +215,9 @@ class PairedClock:
 
     def _looked_at(self, by_call: list[list[Slot]]) -> list[list[Slot]]:
         """Comparing costs more than delivering: a few secretly chosen calls are enough, none knows which."""
-        return self._generator.sample(by_call, min(len(by_call), 3))
+        num_elements = sum(math.prod(slot.shape) for slot in by_call[0])
+        most = max(1, min(3, LOOKED_AT_ELEMENTS // max(num_elements, 1)))
+        return self._generator.sample(by_call, min(len(by_call), most))
 
     def _ask(self, worker: Worker, op: str, **fields: Any) -> None:
         self._guarding(worker, partial(worker.ask, op, timeout_s=self._timeout_s, **fields))
