@@ -83,6 +83,8 @@ class CannedEvaluator:
         text = "\n".join(candidate.files.values())
         with self._mutex:
             time.sleep(self._delay_s)
+            if not future.set_running_or_notify_cancel():
+                return
             self.submitted.append((task.task_id, protocol, text.split("\n")[0]))
             if self._log_path:
                 with self._log_path.open("a") as file:

@@ -1,6 +1,7 @@
 """PassEnvironment: what a policy is shown, what ends an attempt, and that our failures are raised."""
 
 import json
+from concurrent.futures import Future
 
 import pytest
 
@@ -124,8 +125,23 @@ def test_unstable_and_failed_evaluations_are_asked_for_again():
 
 
 def test_a_cancelled_run_does_not_wait_for_the_verdict():
-    environment = PassEnvironment(make_task(), CannedEvaluator(delay_s=30), cancelled=lambda: True)
+    environment = PassEnvironment(make_task(), CannedEvaluator(delay_s=3), cancelled=lambda: True)
     environment.reset()
+    environment.step(write_pass("as=1"))
+    with pytest.raises(AttemptCancelledError):
+        environment.step(EVALUATE)
+
+
+def test_an_evaluator_that_is_closed_leaves_the_attempt_unfinished(monkeypatch):
+    evaluator = CannedEvaluator()
+
+    def submit(*arguments, **options):
+        future = Future()
+        future.cancel()
+        return future
+
+    monkeypatch.setattr(evaluator, "submit", submit)
+    environment = begin(evaluator)
     environment.step(write_pass("as=1"))
     with pytest.raises(AttemptCancelledError):
         environment.step(EVALUATE)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -221,12 +221,15 @@ def evaluate_with_retries(
     """
     for tries_left in range(max_retries, -1, -1):
         future = evaluator.submit(candidate, task, protocol=protocol, seed=None)
-        while not wait([future], timeout=_POLL_S).done:
-            if cancelled():
+        while not future.done():  # wait() alone does not end for a future that was cancelled before it ran
+            wait([future], timeout=_POLL_S)
+            if not future.done() and cancelled():
                 future.cancel()
                 raise AttemptCancelledError
         try:
             verdict = future.result()
+        except CancelledError:  # the evaluator is being closed
+            raise AttemptCancelledError from None
         except HarnessError:
             if not tries_left:
                 raise

@@ -94,11 +94,12 @@ def _differences(first: _Reading, other: _Reading) -> str:
         if now != _tensor_text(first.graph, name):
             changed.setdefault(now, []).append(name)
     parts = [f"{','.join(names)} {text}" for text, names in changed.items()]
-    literals: dict[str, None] = {}
+    literals: dict[int, dict[str, None]] = {}
     for before, after in zip(first.literals, other.literals, strict=True):
         if before.text != after.text:
-            literals[f"line {before.line}: {before.text} -> {after.text}"] = None
-    return "; ".join([*parts, *literals]) or "no difference but the statistics of its inputs"
+            literals.setdefault(before.line, {})[f"{before.text} -> {after.text}"] = None
+    parts += [f"line {line}: {', '.join(changes)}" for line, changes in literals.items()]
+    return "; ".join(parts) or "no difference but the statistics of its inputs"
 
 
 def _argument_lines(graph: Graph) -> list[str]:
