@@ -42,7 +42,8 @@ _MODULES: dict[str, Any] = {
 # torch and its C modules: what carries the name of an ATen operator, what torch.overrides lists, and these
 _EXTRA = {
     "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.unique", "torch.unique_consecutive",
-    "torch.sym_max", "torch.sym_min", "torch.sym_int", "torch.sym_float", "torch.sym_not", "torch.sym_ite", "torch.sym_sum", "torch._C._set_grad_enabled",
+    "torch.sym_max", "torch.sym_min", "torch.sym_int", "torch.sym_float", "torch.sym_not", "torch.sym_ite",
+    "torch.sym_sum", "torch._C._set_grad_enabled",
     "torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast",
 }  # fmt: skip
 _DENIED = {"from_file"}
