@@ -86,6 +86,8 @@ class Matcher:
         found = []
         for node in self._candidates(pattern, pattern.anchors[0]):
             if node.name in self.groups:
+                if not found:
+                    search.note((0, 0), f"node {node}: already replaced by an earlier match")
                 continue
             match = search.from_anchor(node)
             if match is not None:

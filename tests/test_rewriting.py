@@ -212,7 +212,8 @@ def test_several_rules_with_different_functions_in_manifest_order():
     assert_same(*run(graph, [first, second], functions))
     result = rewrite(trace_graph(graph), [greedy, first, second])
     assert [applied.rule for applied in result.matches] == ["Greedy"], "what is replaced is not matched again"
-    assert "First: no match" in result.report and "already replaced" in result.report
+    assert "First: no match" in result.report and "Second: no match" in result.report
+    assert result.report.count("already replaced by an earlier match") == 2
     assert_same(*run(graph, [greedy, first, second], functions))
 
 
