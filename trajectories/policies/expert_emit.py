@@ -35,6 +35,8 @@ class Emitter:
         self.memo: dict[tuple[int, Index], str] = {}
         self.depths: dict[str, int] = {}
         """Loop variable or temporary -> how many loops are open where it is set."""
+        self.named: dict[str, str] = {}
+        """Text -> the temporary that holds it, outside the innermost loop."""
         self.is_inline = False
         self.num_names = 0
         self.num_outer = 0
@@ -49,6 +51,10 @@ class Emitter:
         raise NotImplementedError
 
     def round(self, text: str, rounding: str) -> str:
+        raise NotImplementedError
+
+    def as_float(self, text: str) -> str:
+        """A number or an integer value as a float32."""
         raise NotImplementedError
 
     def assign(self, name: str, text: str, depth: int) -> None:
@@ -130,6 +136,9 @@ class Emitter:
         texts = []
         for position, arg in enumerate(expr.args):
             text = self.at(arg, broadcast_index(arg, expr.shapes, index))
+            is_condition = expr.fn == "where" and position == 0
+            if expr.is_float and not is_condition and (arg.kind == "literal" or not arg.is_float):
+                text = self.as_float(text)
             texts.append(text)
         inner = max((self.depth(text) for text in texts), default=0)
         for position, arg in enumerate(expr.args):
@@ -142,13 +151,18 @@ class Emitter:
         return self.round(text, expr.rounding) if expr.rounding and not self.slip.forgets_rounding else text
 
     def name(self, text: str) -> str:
+        """A temporary for the text, the same one for the same text while the loops around it are open."""
         if _NAME.fullmatch(text):
             return text
+        if text in self.named:
+            return self.named[text]
         name = f"t{self.num_names}"
         self.num_names += 1
         depth = self.depth(text)
         self.depths[name] = depth
         self.assign(name, strip_parentheses(text), depth)
+        if depth <= self.num_outer:
+            self.named[text] = name
         return name
 
 

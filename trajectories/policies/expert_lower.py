@@ -211,7 +211,8 @@ class Lowering:
                 text = self._view_text(at) + text
             at = self.node(at).args[0].node
         name = self._inputs[at] + ("v" if text else "")
-        name += str(sum(leaf.name == name for leaf in self.leaves) or "")
+        number = sum(leaf.text.startswith(self._inputs[at]) and leaf.text != self._inputs[at] for leaf in self.leaves)
+        name += str(number) if text and number else ""
         expr = Expr("leaf", self.shapes(index), fn=name, is_float=self.node(index).is_float)
         self.leaves.append(Leaf(name, self._inputs[at] + text, expr))
         return expr

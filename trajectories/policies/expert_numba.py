@@ -15,53 +15,68 @@ import numba
 import numpy as np
 import torch
 
+F = np.float32
 SHIFT = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 
 
 @numba.njit
 def rnd(x, s):
     """x as the dtype stores it: s mantissa bits fewer than float32, ties to even."""
-    x = np.float32(x)
+    x = F(x)
     if s == 0:
         return x
     u = x.view(np.uint32)
-    return np.uint32((u + ((1 << (s - 1)) - 1) + ((u >> s) & 1)) >> s << s).view(np.float32)
+    return np.uint32((u + ((1 << (s - 1)) - 1) + ((u >> s) & 1)) >> s << s).view(F)
 
 
-@numba.njit
-def _widen(a, o):
+@numba.njit(error_model="numpy")
+def _widen(a, o, s):
     for i in range(a.size):
-        o[i] = np.uint32(a[i]) << 16
+        u = np.uint32(a[i])
+        if s == 16:
+            o[i] = np.uint32(u << 16).view(F)
+        else:
+            x = np.uint32((u & 0x7FFF) << 13).view(F) * F(2.0**112)
+            if x >= F(65536):
+                x = F(np.inf) if x == F(65536) else F(np.nan)
+            o[i] = -x if u & 0x8000 else x
 
 
-@numba.njit
-def _narrow(a, o):
+@numba.njit(error_model="numpy")
+def _narrow(a, o, s):
     for i in range(a.size):
-        o[i] = a[i] >> 16
+        u = F(a[i]).view(np.uint32)
+        if s == 16:
+            o[i] = u >> 16
+        else:
+            h = F(abs(F(a[i])) * F(2.0**-112)).view(np.uint32) >> 13
+            o[i] = (min(h, np.uint32(0x7C00)) if a[i] == a[i] else np.uint32(0x7E00)) | (u >> 16 & 0x8000)
 
 
 def load(t):
     """The values of t: float32 for half types."""
-    if t.dtype == torch.bfloat16:
-        a = np.ascontiguousarray(t.view(torch.int16).numpy()).view(np.uint16)
-        o = np.empty(a.shape, np.uint32)
-        _widen(a.reshape(-1), o.reshape(-1))
-        return o.view(np.float32)
-    return t.numpy().astype(np.float32) if t.dtype == torch.float16 else t.numpy()
+    s = SHIFT.get(t.dtype, 0)
+    if s == 0:
+        return t.numpy()
+    a = np.ascontiguousarray(t.view(torch.int16).numpy()).view(np.uint16)
+    o = np.empty(a.shape, F)
+    _widen(a.reshape(-1), o.reshape(-1), s)
+    return o
 
 
 def store(a, dtype):
     """Tensor of dtype with the values of a, which the kernel has rounded."""
-    if dtype == torch.bfloat16:
-        o = np.empty(a.shape, np.uint16)
-        _narrow(a.reshape(-1).view(np.uint32), o.reshape(-1))
-        return torch.from_numpy(o.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(a.astype(np.float16) if dtype == torch.float16 else a)
+    s = SHIFT.get(dtype, 0)
+    if s == 0:
+        return torch.from_numpy(a)
+    o = np.empty(a.shape, np.int16)
+    _narrow(a.reshape(-1), o.reshape(-1).view(np.uint16), s)
+    return torch.from_numpy(o).view(dtype)
 '''
 
 _TRANSCENDENTAL = {"exp", "gelu", "gelu_tanh", "sigmoid", "silu", "tanh", "erf", "log", "pow", "softplus", "mish"}
 _ACCUMULATE = {"sum": ("0.0", "{a} += {x}"), "mean": ("0.0", "{a} += {x}"),
-               "max": ("-np.inf", "{a} = max({a}, {x})"), "min": ("np.inf", "{a} = min({a}, {x})")}
+               "max": ("F(-np.inf)", "{a} = max({a}, {x})"), "min": ("F(np.inf)", "{a} = min({a}, {x})")}
 
 
 class NumbaEmitter(Emitter):
@@ -72,19 +87,19 @@ class NumbaEmitter(Emitter):
         "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "eq": "({0} == {1})", "ne": "({0} != {1})",
         "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})", "ge": "({0} >= {1})",
         "bitwise_and": "({0} and {1})", "bitwise_or": "({0} or {1})", "bitwise_not": "(not {0})",
-        "where": "({1} if {0} else {2})", "cast": "{0}", "float": "np.float32({0})", "int": "int({0})",
+        "where": "({1} if {0} else {2})", "cast": "{0}", "float": "{0}", "int": "int({0})",
         "truth": "({0} != 0)", "neg": "(-{0})", "abs": "abs({0})", "square": "({0} * {0})",
-        "sqrt": "math.sqrt({0})", "rsqrt": "(1.0 / math.sqrt({0}))", "reciprocal": "(1.0 / {0})", "exp": "math.exp({0})",
+        "sqrt": "math.sqrt({0})", "rsqrt": "(F(1) / math.sqrt({0}))", "reciprocal": "(F(1) / {0})", "exp": "math.exp({0})",
         "log": "math.log({0})", "erf": "math.erf({0})", "tanh": "math.tanh({0})", "sin": "math.sin({0})",
-        "cos": "math.cos({0})", "relu": "max({0}, 0.0)", "sigmoid": "(1.0 / (1.0 + math.exp(-{0})))",
-        "silu": "({0} / (1.0 + math.exp(-{0})))", "gelu": "(0.5 * {0} * (1.0 + math.erf({0} * 0.7071067811865476)))",
-        "gelu_tanh": "(0.5 * {0} * (1.0 + math.tanh(0.7978845608028654 * ({0} + 0.044715 * {0} * {0} * {0}))))",
-        "softplus": "({0} if {0} > 20.0 else math.log1p(math.exp({0})))",
-        "mish": "({0} * math.tanh({0} if {0} > 20.0 else math.log1p(math.exp({0}))))",
-        "logsigmoid": "(min({0}, 0.0) - math.log1p(math.exp(-abs({0}))))",
-        "hardsigmoid": "(min(max({0} + 3.0, 0.0), 6.0) / 6.0)",
-        "hardswish": "({0} * min(max({0} + 3.0, 0.0), 6.0) / 6.0)", "elu": "({0} if {0} > 0.0 else math.exp({0}) - 1.0)",
-        "leaky_relu": "({0} if {0} > 0.0 else {0} * {1})",
+        "cos": "math.cos({0})", "relu": "max({0}, F(0))", "sigmoid": "(F(1) / (F(1) + math.exp(-{0})))",
+        "silu": "({0} / (F(1) + math.exp(-{0})))", "gelu": "(F(0.5) * {0} * (F(1) + math.erf({0} * F(0.70710678))))",
+        "gelu_tanh": "(F(0.5) * {0} * (F(1) + math.tanh(F(0.79788456) * ({0} + F(0.044715) * {0} * {0} * {0}))))",
+        "softplus": "({0} if {0} > F(20) else math.log1p(math.exp({0})))",
+        "mish": "({0} * math.tanh({0} if {0} > F(20) else math.log1p(math.exp({0}))))",
+        "logsigmoid": "(min({0}, F(0)) - math.log1p(math.exp(-abs({0}))))",
+        "hardsigmoid": "(min(max({0} + F(3), F(0)), F(6)) / F(6))",
+        "hardswish": "({0} * min(max({0} + F(3), F(0)), F(6)) / F(6))",
+        "elu": "({0} if {0} > F(0) else math.exp({0}) - F(1))", "leaky_relu": "({0} if {0} > F(0) else {0} * {1})",
     }
 
     def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
@@ -126,6 +141,7 @@ class NumbaEmitter(Emitter):
         self.depths |= {variable: depth + 1 for depth, variable in enumerate(order)}
         self.lines = [[] for _ in range(self.num_outer + 1)]
         self.memo.clear()
+        self.named.clear()
         self.results.clear()
         ranges = {variable: self.dim(sizes(space, axis), space, axis) for axis, variable in enumerate(variables)}
         heads = [f"for {variables[axis]} in range({ranges[variables[axis]]}):" for axis in inner]
@@ -147,17 +163,28 @@ class NumbaEmitter(Emitter):
             for expr in reduced:
                 total = f"r{len(self.results)}"
                 start, step = _ACCUMULATE[expr.fn]
-                block.append(f"{total} = {start}")
+                block.append(f"{total} = {start if expr.is_float else '0'}")
                 self.depths[total] = self.num_outer
                 self.body.append(step.format(a=total, x=strip_parentheses(self.at(expr.args[0], index))))
                 self.results[id(expr)] = total
             if self.body:
                 block += _indent(heads, self.body)
-            block += [f"{self.results[id(expr)]} /= {' * '.join(ranges[variables[axis]] for axis in inner)}"
-                      for expr in reduced if expr.fn == "mean"]
+            for expr in reduced:
+                self._finish(expr, block, " * ".join(ranges[variables[axis]] for axis in inner))
             self.memo = {key: value for key, value in self.memo.items() if self.depth(value) <= self.num_outer}
         self._store_rows(outputs, space)
         return self._close(ranges)
+
+    def _finish(self, expr: Expr, block: list[str], count: str) -> None:
+        """Sums run in float64 and are float32 from then on, as eager's are."""
+        total = self.results[id(expr)]
+        if expr.fn not in ("sum", "mean") or not expr.is_float:
+            return
+        name = f"m{total[1:]}"
+        count = f"({count})" if " " in count else count
+        block.append(f"{name} = F({total}{f' / {count}' if expr.fn == 'mean' else ''})")
+        self.depths[name] = self.num_outer
+        self.results[id(expr)] = name
 
     def _space(self, outputs: list[Output], reductions: list[Expr]) -> tuple[Shapes, tuple[int, ...]]:
         if not reductions:
@@ -235,7 +262,15 @@ class NumbaEmitter(Emitter):
         return super().at(expr, index)
 
     def load(self, name: str, index: Index, leaf: Expr) -> str:
+        # arithmetic that the inner loop does not change stands outside it
+        index = tuple(
+            self.name(text) if " " in text and "[" not in text.replace(".shape[", "") and self.depth(text) <= self.num_outer
+            else text for text in index
+        )
         return f"{name}[{', '.join(index) or '()'}]"
+
+    def as_float(self, text: str) -> str:
+        return f"F({strip_parentheses(text)})"
 
     def round(self, text: str, rounding: str) -> str:
         return f"rnd({strip_parentheses(text)}, {rounding})"

@@ -83,8 +83,8 @@ class OperatorLowering(Lowering):
     def _power(self, base: Expr, exponent: Expr, rounding: str | None) -> Expr:
         if exponent.kind == "literal":
             known = {"2": "square", "2.0": "square", "0.5": "sqrt", "-0.5": "rsqrt"}
-            if exponent.fn in ("3", "3.0"):  # eager multiplies twice, each time in the dtype
-                square = self.pointwise("square", base, rounding=rounding)
+            if exponent.fn in ("3", "3.0"):  # eager multiplies twice, in the dtype each time save for float16 on CPU
+                square = self.pointwise("square", base, rounding=rounding and f"{rounding} & 16")
                 return self.pointwise("mul", square, base, rounding=rounding)
             if exponent.fn in known:
                 return self.pointwise(known[exponent.fn], base, rounding=rounding)
@@ -165,9 +165,11 @@ class OperatorLowering(Lowering):
         scale = self.pointwise("rsqrt", self.pointwise("add", parts["running_var"], eps))
         if "weight" in parts:
             scale = self.pointwise("mul", scale, parts["weight"])
-        value = self.pointwise("mul", self.pointwise("sub", x, parts["running_mean"]), scale)
+        shift = self.pointwise("mul", parts["running_mean"], scale)  # as eager: x * scale + (bias - mean * scale)
         if "bias" in parts:
-            value = self.pointwise("add", value, parts["bias"])
+            value = self.pointwise("add", self.pointwise("mul", x, scale), self.pointwise("sub", parts["bias"], shift))
+        else:
+            value = self.pointwise("sub", self.pointwise("mul", x, scale), shift)
         value.rounding = rounding
         return value
 

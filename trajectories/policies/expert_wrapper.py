@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ def write_numba(lowering: Lowering, slip: Slip | None = None) -> KernelText:
     lines.append(f"_kernel({', '.join([*given, *(rounds.get(name, name) for name in scalars)])})")
     results = [f"store({output.name}, {output.dtype}){output.suffix}" for output in lowering.outputs]
     lines.append(f"return {', '.join(results)}")
-    names = [name for name in ("SHIFT", "load", "rnd", "store") if _uses(kernel + "\n".join(lines), name)]
+    names = [name for name in ("F", "SHIFT", "load", "rnd", "store") if _uses(kernel + "\n".join(lines), name)]
     wrapper = "fused_" + "_".join(_title(lowering))
     imports = ["import math\n"] if "math." in kernel else []
     imports += ["import numba", "import numpy as np", "import torch\n", f"from pass_dir.half import {', '.join(names)}"]
@@ -81,19 +82,18 @@ def _dim_text(lowering: Lowering, wanted: tuple[int, ...], from_end: int) -> str
     """One size: of an array that has it at the same place from the end, at another, a sum or product of two."""
     if set(wanted) == {1}:
         return "1"
-    known: dict[tuple[int, ...], str] = {}
-    for same_place in (True, False):
-        for leaf in lowering.leaves:
-            for axis in range(leaf.expr.rank):
-                if (axis - leaf.expr.rank == from_end) is same_place:
-                    known.setdefault(sizes(leaf.expr.shapes, axis), f"{leaf.name}.shape[{axis}]")
-    if wanted in known:
-        return known[wanted]
-    for first, second in itertools.combinations_with_replacement(known, 2):
-        if tuple(a + b for a, b in zip(first, second, strict=True)) == wanted and len(wanted) > 1:
-            return f"{known[first]} + {known[second]}"
-        if tuple(a * b for a, b in zip(first, second, strict=True)) == wanted and len(wanted) > 1:
-            return f"{known[first]} * {known[second]}"
+    axes = [(leaf, axis) for leaf in lowering.leaves for axis in range(leaf.expr.rank)]
+    axes.sort(key=lambda item: item[1] - item[0].expr.rank != from_end)
+    known = [(sizes(leaf.expr.shapes, axis), f"{leaf.name}.shape[{axis}]", leaf, axis) for leaf, axis in axes]
+    for have, text, _, _ in known:
+        if have == wanted:
+            return text
+    pairs = [(a, b) for a, b in itertools.product(known, known) if len(set(wanted)) > 1 or a[2] is not b[2] or a[3] < b[3]]
+    pairs.sort(key=lambda pair: not (pair[0][2] is pair[1][2] and pair[1][3] == pair[0][3] + 1))
+    for sign, combine in (("*", operator.mul), ("+", operator.add)):
+        for first, second in pairs:
+            if tuple(map(combine, first[0], second[0])) == wanted and 1 not in (*first[0], *second[0]):
+                return f"{first[1]} {sign} {second[1]}"
     return lowering.literal(wanted)
 
 
