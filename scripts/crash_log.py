@@ -18,7 +18,7 @@ LOG_DIR = Path("runs/logs")
 
 
 class CrashLog:
-    """Sets up logging for one command. Nothing is written to disk unless `write` is called."""
+    """Logging of one command, while it is entered. Nothing is written to disk unless `write` is called."""
 
     def __init__(self, name: str, level: str) -> None:
         self._name = name
@@ -30,12 +30,20 @@ class CrashLog:
         to_stderr.setFormatter(formatter)
         keep = _KeepLast(self._lines)
         keep.setFormatter(formatter)
-        root = logging.getLogger()
-        for handler in list(root.handlers):
-            root.removeHandler(handler)
-        root.addHandler(to_stderr)
-        root.addHandler(keep)
-        root.setLevel(logging.DEBUG if self._debug else logging.INFO)
+        self._handlers = (to_stderr, keep)
+        self._root = logging.getLogger()
+        self._level_before = self._root.level
+
+    def __enter__(self) -> CrashLog:
+        for handler in self._handlers:
+            self._root.addHandler(handler)
+        self._root.setLevel(logging.DEBUG if self._debug else logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handler in self._handlers:
+            self._root.removeHandler(handler)
+        self._root.setLevel(self._level_before)
 
     def traceback_if_debug(self) -> None:
         """Print the exception being handled, with --log-level debug only."""

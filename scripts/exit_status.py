@@ -31,25 +31,29 @@ def run_with_exit_status(
     name: how the lines on stderr begin; the program's own by default.
     """
     name = name or Path(sys.argv[0]).stem
-    log = CrashLog(name, log_level)
-    try:
-        status = int(action() or DONE)
-        sys.stdout.flush()
-        return status
-    except KeyboardInterrupt:
-        return _fail(INTERRUPTED, f"{name}: interrupted; what was finished is kept")
-    except BrokenPipeError:
-        # python flushes stdout at exit and would complain again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception as error:
-        log.traceback_if_debug()
-        if is_user_mistake(error):
-            return _fail(USER_MISTAKE, f"{name}: {_one_line(error)}")
-        if (full := _disk_full(error)) is not None:
-            return _fail(OUR_FAILURE, f"{name}: {full}")
-        kind = "" if isinstance(error, HarnessError) else f"{type(error).__name__}: "
-        return _fail(OUR_FAILURE, f"{name}: our failure: {kind}{_one_line(error)}; log: {log.write()}")
+    with CrashLog(name, log_level) as log:
+        try:
+            status = int(action() or DONE)
+            sys.stdout.flush()
+            return status
+        except KeyboardInterrupt:
+            return _fail(INTERRUPTED, f"{name}: interrupted; what was finished is kept")
+        except BrokenPipeError:
+            # python flushes stdout at exit and would complain again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        except Exception as error:
+            log.traceback_if_debug()
+            return _book_failure(error, name, log)
+
+
+def _book_failure(error: Exception, name: str, log: CrashLog) -> int:
+    if is_user_mistake(error):
+        return _fail(USER_MISTAKE, f"{name}: {_one_line(error)}")
+    if (full := _disk_full(error)) is not None:
+        return _fail(OUR_FAILURE, f"{name}: {full}")
+    kind = "" if isinstance(error, HarnessError) else f"{type(error).__name__}: "
+    return _fail(OUR_FAILURE, f"{name}: our failure: {kind}{_one_line(error)}; log: {log.write()}")
 
 
 def is_user_mistake(error: BaseException) -> bool:

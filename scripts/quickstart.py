@@ -10,6 +10,7 @@ below runs/quickstart, so an interrupted run goes on where it stopped.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,15 @@ from trajectories.pages.report_page import write_report_page
 BEFORE, AFTER, TEACHER = "student-before-sft", "student-after-sft", "teacher-expert"
 
 
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONWARNINGS": "ignore::FutureWarning",
+}
+"""Libraries' own bars and notes on steps of a second, which would bury the bars of long steps. Changes no result."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     return run_with_exit_status(lambda: _run(argv), name="quickstart")
@@ -57,6 +67,8 @@ def _run(argv: list[str] | None) -> int:
 
 def run_quickstart(config: QuickstartConfig, *, resume: bool = True) -> dict[str, Any]:
     """Every stage in turn; prints the closing summary and returns the report."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     clock = StageClock()
     device = check_device(config.device)
     if resume:

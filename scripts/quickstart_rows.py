@@ -55,6 +55,7 @@ def baseline_row(
     for task in tqdm(tasks, desc=f"{baseline:<8}", unit="task"):
         path = folder / baseline / f"{task.content_hash[:16]}.{protocol.name}.json"
         verdicts[task.task_id] = _stored(path, task) or evaluator.submit(baseline, task, protocol=protocol).result()
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, verdicts[task.task_id].model_dump_json(indent=1) + "\n")
     return ReportRow(name=BASELINE_NAMES.get(baseline, baseline), verdicts=verdicts, note="measured by the same judge")
 

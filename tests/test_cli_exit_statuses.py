@@ -4,7 +4,7 @@ import errno
 import logging
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,9 @@ InstallVerb = Callable[[BaseException | int], None]
 
 
 @pytest.fixture
-def verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InstallVerb]:
+def verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> InstallVerb:
     """Makes `passwright probe` raise or return what it is given."""
     monkeypatch.chdir(tmp_path)
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-
     def install(outcome: BaseException | int) -> None:
         def run(args: object) -> int:
             logging.getLogger("probe").info("what led to it")
@@ -35,8 +32,7 @@ def verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InstallVer
         monkeypatch.setitem(sys.modules, "probe_verb", module)
         monkeypatch.setattr(cli, "VERBS", {"probe": "probe_verb"})
 
-    yield install
-    root.handlers[:], root.level = handlers, level
+    return install
 
 
 @pytest.mark.parametrize(
@@ -97,3 +93,11 @@ def test_a_disk_that_is_full_behind_another_error_is_still_said(
     verb(error)
     assert cli.main(["probe"]) == 3
     assert "no space left on the disk" in capsys.readouterr().err
+
+
+def test_logging_is_left_as_it_was(verb: InstallVerb) -> None:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    verb(0)
+    cli.main(["probe", "--log-level", "debug"])
+    assert (list(root.handlers), root.level) == before
