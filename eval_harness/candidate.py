@@ -53,7 +53,7 @@ class Candidate:
             try:
                 files[relative.as_posix()] = path.read_bytes().decode()
             except UnicodeDecodeError:
-                raise MalformedCandidateError(f"{path}: not UTF-8 text; a pass folder holds source files only") from None
+                raise MalformedCandidateError(f"{path}: not UTF-8 text; a pass folder holds sources only") from None
         return cls(files)
 
     @cached_property

@@ -63,7 +63,11 @@ class LocalExecutor:
     def __enter__(self) -> LocalExecutor:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            # an error or Ctrl-C passes through: what runs is worth nothing any more
+            for judge in self._judges:
+                judge.kill()
         self.close()
 
     def submit(

@@ -42,7 +42,7 @@ NEXT_STEPS = {
 _HALF_STEP = "; round to {dtype} after every operator, as eager does"
 _COVERED_ENOUGH = 0.8
 _MAX_GROUPS, _MAX_VIOLATIONS, _MAX_MESSAGE, _MAX_PRINTED = 4, 6, 600, 500
-_BEYOND_CONFINEMENT = "see docs/integrity.md for what a verdict on untrusted code is then worth"
+_BEYOND_CONFINEMENT = "see docs/architecture.md, Confinement, for what a verdict on untrusted code is then worth"
 
 
 def render_verdict(verdict: Verdict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.helpers import (
     one_rule,
 )
 
+ROOT = Path(__file__).resolve().parents[1]
 QUICK = load_protocol("strict", num_draws=2, num_clusters=2, pairs_per_cluster=2, block_ms=2.0, max_noise=1000.0)
 """Two rounds are no measurement: these tests are about outcomes, on machines that may be busy."""
 
@@ -183,6 +185,28 @@ def test_no_process_is_left_behind():
         assert _descendants(judge_pid)
         members = [judge_pid, *_descendants(judge_pid)]
     assert not _alive_after(members, seconds=10)
+
+
+def test_a_killed_supervisor_leaves_nothing_running(tmp_path):
+    """Killed in the middle of an evaluation: the judge, the zygote and the workers all go."""
+    script = (
+        "import sys; from tests.test_evaluate import *\n"
+        "running = LocalExecutor('cpu')\n"
+        "body = 'while True:\\n    pass'\n"
+        "running.submit(add_relu_mul_pass(wrapper=wrapper(body)), make_task(add_relu_mul()), protocol=QUICK)\n"
+        "while not running._judges[0]._process: time.sleep(0.1)\n"
+        "print('started', flush=True); time.sleep(600)\n"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert supervisor.stdout.readline() == "started\n"
+    deadline = time.monotonic() + 60
+    while len(_descendants(supervisor.pid)) < 5 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    members = _descendants(supervisor.pid)
+    assert len(members) >= 5
+    supervisor.kill()
+    supervisor.wait()
+    assert not _alive_after(members, seconds=15)
 
 
 def test_a_killed_judge_takes_its_workers_with_it_and_is_replaced():

@@ -31,7 +31,10 @@ def main(descriptor: int) -> None:
     _import_everything()
     gc.collect()
     gc.freeze()
-    judge.send({"ok": True, "pid": os.getpid()})
+    try:
+        judge.send({"ok": True, "pid": os.getpid()})
+    except ChannelClosedError:
+        return  # the judge went while we imported
     statuses: dict[int, int] = {}
     while True:
         readable, _, _ = select.select([judge], [], [], 0.2)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 import sys
+import threading
+import time
 import traceback
 from typing import Any
 
@@ -23,11 +27,15 @@ from eval_harness.judge.session import Bench
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.protocol import Channel, ChannelClosedError
 
+LEAVE_GRACE_S = 2.0
+"""An idle judge closes its zygote itself within this time."""
+
 
 def main(descriptor: int, device: str) -> None:
     """Serve until the supervisor closes the channel. Leaves standard output and error to logs."""
     logging.basicConfig(level=logging.WARNING, format="judge: %(message)s", stream=sys.stderr)
     supervisor = Channel.from_descriptor(descriptor)
+    threading.Thread(target=_leave_with, args=(descriptor,), daemon=True).start()
     torch.set_num_threads(1)  # the workers own the cores while they are timed
     try:
         bench = Bench.open(device)
@@ -43,6 +51,15 @@ def main(descriptor: int, device: str) -> None:
         pass
     finally:
         bench.close()
+
+
+def _leave_with(descriptor: int) -> None:
+    """End at once when the supervisor is gone, even in the middle of an evaluation; the zygote ends the workers."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP | select.POLLHUP)
+    poll.poll()
+    time.sleep(LEAVE_GRACE_S)
+    os._exit(0)
 
 
 def _answer(request: dict[str, Any], bench: Bench, supervisor: Channel) -> dict[str, Any]:

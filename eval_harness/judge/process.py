@@ -33,7 +33,7 @@ class JudgeProcess:
         self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
-        """Start the judge and wait until it serves. Raises JudgeError."""
+        """Start the judge and wait until it serves. Raises HarnessError: no candidate had a part in it."""
         ours, theirs = Channel.pair()
         root = str(Path(__file__).resolve().parents[2])
         paths = [root, *(path for path in sys.path if path and path != root)]
@@ -51,10 +51,10 @@ class JudgeProcess:
             ready, _ = ours.receive(timeout_s=START_TIMEOUT_S)
         except ChannelError as error:
             self.kill()
-            raise JudgeError(f"the judge did not start ({error}); run `passwright doctor`") from None
+            raise HarnessError(f"the judge did not start ({error}); run `passwright doctor`") from None
         if not ready.get("ready"):
             self.kill()
-            raise JudgeError(f"the judge did not start: {ready.get('error')}")
+            raise HarnessError(f"the judge did not start: {ready.get('error')}")
 
     def evaluate(
         self,

@@ -95,7 +95,7 @@ class Worker:
 
 
 class Zygote:
-    """The zygote process. One a judge; it lives as long as the judge."""
+    """The zygote process. One a judge; it lives as long as the judge. It starts at once and forks when it is ready."""
 
     def __init__(self, *, num_threads: int) -> None:
         ours, theirs = Channel.pair()
@@ -109,8 +109,11 @@ class Zygote:
             cwd="/",
         )
         theirs.close()
+
+    def wait_until_ready(self) -> None:
+        """The imports are done. Raises HarnessError."""
         try:
-            ours.receive(timeout_s=START_TIMEOUT_S)
+            self._channel.receive(timeout_s=START_TIMEOUT_S)
         except ChannelError as error:
             self.close()
             raise HarnessError(f"the zygote did not start: {error}; run `passwright doctor`") from None
