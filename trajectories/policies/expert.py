@@ -102,7 +102,12 @@ class ExpertPolicy:
             change = edits(self._files[path], text) if path in self._files else None
             arguments: dict[str, Any] = {"command": "create", "path": f"{PASS_DIR}/{path}", "file_text": text}
             if change is not None:
-                arguments = {"command": "str_replace", "path": f"{PASS_DIR}/{path}", "old_str": change[0], "new_str": change[1]}
+                arguments = {
+                    "command": "str_replace",
+                    "path": f"{PASS_DIR}/{path}",
+                    "old_str": change[0],
+                    "new_str": change[1],
+                }
             self._queue.append((self._words_for(path), arguments))
             self._files[path] = text
 
@@ -118,7 +123,7 @@ class ExpertPolicy:
             return
         mistake, self._mistake = self._mistake, None
         self._queue_files(dict(self._plan.files))
-        words, arguments = self._queue[0]
+        arguments = self._queue[0][1]
         self._queue[0] = (f"{_complaint(feedback)} {mistake.diagnosis}", arguments)
         self._queue_evaluation("That should be it; I have it judged again.")
 
@@ -133,7 +138,9 @@ class ExpertPolicy:
         rules = [rule for rule in plan.rules if f"{rule.name}.py" == path]
         if not rules:
             return f"One kernel for {' and '.join(plan.summary)}; the rules share it."
-        return f"The rule for {' '.join(rules[0].wrapper.removeprefix('fused_').split('_'))}, its pattern as in model.py."
+        return (
+            f"The rule for {' '.join(rules[0].wrapper.removeprefix('fused_').split('_'))}, its pattern as in model.py."
+        )
 
     def _closing_words(self, messages: Sequence[Message]) -> str:
         if not self._plan.files:

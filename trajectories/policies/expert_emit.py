@@ -6,10 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from trajectories.policies.expert_expr import Expr, walk
 from trajectories.policies.expert_index import Index, broadcast_index, sizes, source_index
 from trajectories.policies.expert_ir import OutsideFamiliesError
-from trajectories.policies.expert_lower import Expr, Lowering, Shapes, walk
+from trajectories.policies.expert_lower import Lowering
+from trajectories.policies.expert_shapes import Shapes
 
 MAX_INLINE = 70
 """Characters of an expression before it gets a name of its own."""
@@ -28,7 +31,7 @@ class Slip:
 class Emitter:
     """Turns expressions into text; subclasses say how their language loads, rounds and calls."""
 
-    templates: dict[str, str] = {}
+    templates: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
         self.lowering, self.slip = lowering, slip or Slip()
@@ -81,8 +84,14 @@ class Emitter:
         arrays = [(output.name, output.expr.shapes) for output in self.lowering.outputs]
         arrays += [(leaf.name, leaf.expr.shapes) for leaf in self.lowering.leaves]
         axes = [
-            ((shapes == space and axis == space_axis, len(space) > 0 and axis - len(shapes[0]) == space_axis - len(space[0])),
-             name, axis)
+            (
+                (
+                    shapes == space and axis == space_axis,
+                    len(space) > 0 and axis - len(shapes[0]) == space_axis - len(space[0]),
+                ),
+                name,
+                axis,
+            )
             for name, shapes in arrays
             for axis in range(len(shapes[0]))
             if sizes(shapes, axis) == wanted and (set(wanted) != {1} or shapes == space)
@@ -147,6 +156,9 @@ class Emitter:
             is_invariant = arg.kind == "pointwise" and inner > self.num_outer >= self.depth(text)
             if (is_repeated or is_invariant) and not _NAME.fullmatch(text) and not self.is_inline:
                 texts[position] = self.memo[(id(arg), own)] = self.name(text)
+        for position, text in enumerate(texts):
+            if re.search(rf"(\w\(|, )\{{{position}\}}[,)]", template):  # an argument of a call
+                texts[position] = strip_parentheses(text)
         text = template.format(*texts)
         return self.round(text, expr.rounding) if expr.rounding and not self.slip.forgets_rounding else text
 

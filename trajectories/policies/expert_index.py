@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trajectories.policies.expert_expr import Expr
 from trajectories.policies.expert_ir import OutsideFamiliesError
-from trajectories.policies.expert_lower import Expr, Shapes
+from trajectories.policies.expert_shapes import Shapes, axis_blocks
 
 Index = tuple[str, ...]
 Dim = Callable[[tuple[int, ...], Shapes, int], str]
@@ -81,13 +81,15 @@ def _slice_index(items: Sequence[Any], index: Index) -> Index:
 def _reshape_index(shapes: Shapes, source: Shapes, index: Index, dim: Dim) -> Index:
     """view/reshape/flatten: blocks of dimensions with equal products are handled on their own."""
     result: list[str] = []
-    for out_axes, in_axes in _blocks(shapes, source):
+    for out_axes, in_axes in axis_blocks(shapes, source):
         if len(out_axes) == len(in_axes) == 1:
             result.append(index[out_axes[0]])
             continue
         flat = "0"
         for axis in out_axes:
-            flat = index[axis] if flat == "0" else f"({flat} * {dim(sizes(shapes, axis), shapes, axis)} + {index[axis]})"
+            flat = (
+                index[axis] if flat == "0" else f"({flat} * {dim(sizes(shapes, axis), shapes, axis)} + {index[axis]})"
+            )
         inner: list[str] = []
         for axis in reversed(in_axes):
             if axis == in_axes[0]:
@@ -100,27 +102,3 @@ def _reshape_index(shapes: Shapes, source: Shapes, index: Index, dim: Dim) -> In
                 flat = f"({flat} // {size})"
         result += reversed(inner)
     return tuple(result)
-
-
-def _blocks(shapes: Shapes, source: Shapes) -> list[tuple[list[int], list[int]]]:
-    """Pairs of runs of axes (result, source) that hold the same elements in every graph."""
-    blocks, a, b = [], 0, 0
-    rank_a, rank_b = len(shapes[0]), len(source[0])
-    while a < rank_a or b < rank_b:
-        first, second = [a] if a < rank_a else [], [b] if b < rank_b else []
-        while _products(shapes, first) != _products(source, second):
-            grow_first = any(
-                x < y for x, y in zip(_products(shapes, first), _products(source, second), strict=True)
-            )
-            axes, rank = (first, rank_a) if grow_first else (second, rank_b)
-            following = (axes[-1] if axes else (a if grow_first else b) - 1) + 1
-            if following >= rank:
-                raise OutsideFamiliesError("a view mixes dimensions differently from graph to graph")
-            axes.append(following)
-        a, b = a + len(first), b + len(second)
-        blocks.append((first, second))
-    return blocks
-
-
-def _products(shapes: Shapes, axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis] for axis in axes) for shape in shapes)

@@ -7,87 +7,50 @@ operator (softmax, layer_norm, gelu) do not.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from trajectories.policies.expert_expr import Expr, Leaf, Output, Region, number_text
 from trajectories.policies.expert_ir import (
-    BINARY, CASTS, COMPARE, FLOATS, REDUCE, SAME, UNARY, VIEWS, Node, OutsideFamiliesError, Program, Ref, broadcast,
+    BINARY,
+    CASTS,
+    COMPARE,
+    FLOATS,
+    REDUCE,
+    SAME,
+    UNARY,
+    VIEWS,
+    Node,
+    OutsideFamiliesError,
+    Ref,
 )
+from trajectories.policies.expert_shapes import Shapes, broadcast
+from trajectories.policies.expert_strides import memory_order
 
 SHIFT = {"float32": 0, "float16": 13, "bfloat16": 16}
 """Bits of a float32 mantissa that the dtype lacks."""
 FUSIBLE = (
-    BINARY | COMPARE | UNARY | CASTS | SAME | VIEWS | (REDUCE - {"var"})
-    | {"softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "roll", "cat", "embedding", "where", "masked_fill"}
+    BINARY
+    | COMPARE
+    | UNARY
+    | CASTS
+    | SAME
+    | VIEWS
+    | (REDUCE - {"var"})
+    | {
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "rms_norm",
+        "batch_norm",
+        "group_norm",
+        "roll",
+        "cat",
+        "embedding",
+        "where",
+        "masked_fill",
+    }
 )
-Shapes = tuple[tuple[int, ...], ...]
-
-
-@dataclass(eq=False)
-class Expr:
-    """One scalar expression. kind: leaf, literal, pointwise, reduce, remap, cat, gather."""
-
-    kind: str
-    shapes: Shapes
-    args: tuple[Expr, ...] = ()
-    fn: str = ""
-    rounding: str | None = None
-    data: Any = None
-    is_float: bool = True
-
-    @property
-    def rank(self) -> int:
-        return len(self.shapes[0])
-
-    @property
-    def level(self) -> int:
-        """Reductions on the way from the inputs: a value of level k is known once k loops have run."""
-        return self._level
-
-    def __post_init__(self) -> None:
-        self._level = max((arg.level for arg in self.args), default=0) + (self.kind == "reduce")
-
-
-@dataclass
-class Leaf:
-    """One array of the kernel: an input, possibly behind views that the wrapper takes with torch."""
-
-    name: str
-    text: str
-    """The wrapper's expression."""
-    expr: Expr
-
-
-@dataclass
-class Output:
-    """One result of the region."""
-
-    name: str
-    expr: Expr
-    node: int
-    """The program node whose value the kernel writes."""
-    suffix: str
-    """Views that the wrapper takes of it, as text."""
-    dtype: str
-    """Expression of its dtype: "in_0.dtype" or "torch.float32"."""
-
-
-@dataclass
-class Region:
-    """Statements of every program of a group, to be replaced by one call."""
-
-    programs: Sequence[Program]
-    indices: tuple[int, ...]
-    """Which statements, in order."""
-    inputs: list[str]
-    outputs: list[str]
-    literals: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Names of the wrapper's literal arguments -> value for each program."""
-
-    def statements(self, program: Program) -> list[str]:
-        return [program.statements[index].text for index in self.indices]
 
 
 class Lowering:
@@ -145,8 +108,10 @@ class Lowering:
         inputs = [index for index in self._inputs if self.dtypes(index) == dtypes]
         if set(dtypes) == {"float32"} and not self._follows_input(inputs):
             return None
-        text = self.dtype_text(dtypes) if len(set(dtypes)) > 1 or set(dtypes) != {"float32"} else (
-            f"{self._inputs[inputs[0]]}.dtype"
+        text = (
+            self.dtype_text(dtypes)
+            if len(set(dtypes)) > 1 or set(dtypes) != {"float32"}
+            else (f"{self._inputs[inputs[0]]}.dtype")
         )
         for name, known in self.roundings.items():
             if known == text:
@@ -158,8 +123,7 @@ class Lowering:
     def _follows_input(self, inputs: list[int]) -> bool:
         """Whether float32 here is the inputs' own dtype rather than what a cast made of it (all graphs float32)."""
         casts = any(
-            node.op in CASTS and node.is_float and node.statement in self.region.indices
-            for node in self._main.nodes
+            node.op in CASTS and node.is_float and node.statement in self.region.indices for node in self._main.nodes
         )
         floats = [index for index in self._inputs if self.node(index).is_float]
         return bool(inputs) and not casts and all(set(self.dtypes(index)) == {"float32"} for index in floats)
@@ -169,7 +133,9 @@ class Lowering:
     def _add_output(self, name: str) -> None:
         index = self._main.variables[name]
         chain: list[int] = []
-        while self._is_own(index) and self.node(index).op in VIEWS | {"contiguous"} and not self._is_view_of_input(index):
+        while (
+            self._is_own(index) and self.node(index).op in VIEWS | {"contiguous"} and not self._is_view_of_input(index)
+        ):
             chain.insert(0, index)
             index = self.node(index).args[0].node
         moved = False
@@ -182,9 +148,16 @@ class Lowering:
         suffix = "".join(self._view_text(view) for view in chain if self.node(view).op != "contiguous")
         dtype = self.dtype_text(self.dtypes(index))
         expr = self.expr(index)
+        is_merged = expr.kind == "remap" and expr.fn == "merge"
+        if is_merged:  # the kernel writes the split form; the wrapper views it as the graph's shape
+            expr = expr.args[0]
         if expr.kind == "leaf":
             raise OutsideFamiliesError("an output is only a view of an input; there is nothing to compute")
-        self.outputs.append(Output(f"o{len(self.outputs)}", expr, index, suffix, dtype))
+        merged = self.shapes(index) if is_merged else None
+        orders = {memory_order(program.nodes, index) for program in self.programs}
+        if len(orders) > 1 or (is_merged and orders != {tuple(range(len(merged[0])))}):
+            raise OutsideFamiliesError("the memory layout of a result differs from graph to graph")
+        self.outputs.append(Output(f"o{len(self.outputs)}", expr, index, suffix, dtype, merged, orders.pop()))
 
     def _is_own(self, index: int) -> bool:
         return index not in self._inputs and self.node(index).op != "input"
@@ -269,12 +242,26 @@ class Lowering:
 
     def pointwise(self, fn: str, *args: Expr | float, rounding: str | None = None, is_float: bool = True) -> Expr:
         exprs = tuple(arg if isinstance(arg, Expr) else self.constant([arg]) for arg in args)
+        merged = next((expr for expr in exprs if expr.kind == "remap" and expr.fn == "merge"), None)
+        if merged is not None and all(expr.kind == "literal" or expr.shapes == merged.shapes for expr in exprs):
+            split = [self._split_like(expr, merged.args[0]) for expr in exprs]
+            value = self.pointwise(fn, *split, rounding=rounding, is_float=is_float)
+            return self.remap(value, merged.shapes, "merge", None)
         shapes = tuple(broadcast(*(expr.shapes[i] for expr in exprs)) for i in range(len(self.programs)))
         return Expr("pointwise", shapes, exprs, fn, rounding, is_float=is_float)
 
+    def _split_like(self, expr: Expr, other: Expr) -> Expr:
+        """An operand of a merged value, in the split form, so that both stay in one loop."""
+        if expr.kind == "literal":
+            return expr
+        if expr.kind == "remap" and expr.fn == "merge" and expr.args[0].shapes == other.shapes:
+            return expr.args[0]
+        return self.remap(expr, other.shapes, "view", None)
+
     def reduce(self, fn: str, arg: Expr, axes: tuple[int, ...], keepdim: bool = True) -> Expr:
         shapes = tuple(
-            tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdim or i not in axes) for shape in arg.shapes
+            tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdim or i not in axes)
+            for shape in arg.shapes
         )
         return Expr("reduce", shapes, (arg,), fn, data=(axes, keepdim))
 
@@ -284,24 +271,3 @@ class Lowering:
     def _lower(self, index: int) -> Expr:
         """One operator; expert_operators says how."""
         raise NotImplementedError
-
-
-def number_text(value: Any) -> str:
-    if isinstance(value, float) and (math.isinf(value) or math.isnan(value)):
-        return f'float("{value}")'
-    return repr(value)
-
-
-def walk(expr: Expr) -> list[Expr]:
-    """The expression and everything below it, each once, operands first."""
-    seen: dict[int, Expr] = {}
-
-    def visit(item: Expr) -> None:
-        if id(item) not in seen:
-            for arg in item.args:
-                visit(arg)
-            seen[id(item)] = item
-
-    visit(expr)
-    return list(seen.values())
-

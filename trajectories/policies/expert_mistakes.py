@@ -52,7 +52,9 @@ def choose_mistake(plan: PassPlan, graphs: Sequence[Graph], device: str, rng: ra
 def edits(before: str, after: str) -> tuple[str, str] | None:
     """The one replacement (old_str, new_str) of whole lines that turns before into after; None if it is not small."""
     old, new = before.split("\n"), after.split("\n")
-    changed = [code for code in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
+    changed = [
+        code for code in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"
+    ]
     if not changed:
         return None
     first, last = changed[0], changed[-1]
@@ -79,8 +81,13 @@ def _wrong_literal(plan: PassPlan, rng: random.Random) -> Mistake | None:
     """A constant of the pattern that is not the graph's: nothing matches."""
     rule = plan.rules[rng.randrange(len(plan.rules))]
     for number, statement in enumerate(rule.pattern):
-        for old, new in ((r"\b1e-05\b", "1e-06"), (r"\b1e-06\b", "1e-05"), (r"\b1e-12\b", "1e-05"),
-                         (r"\((\d+),\)", None), (r"(?<![\w.])0\.\d+\b", None)):
+        for old, new in (
+            (r"\b1e-05\b", "1e-06"),
+            (r"\b1e-06\b", "1e-05"),
+            (r"\b1e-12\b", "1e-05"),
+            (r"\((\d+),\)", None),
+            (r"(?<![\w.])0\.\d+\b", None),
+        ):
             found = re.search(old, statement)
             if found is None:
                 continue
@@ -150,15 +157,23 @@ def _wrong_formula(plan: PassPlan, graphs: Sequence[Graph], device: str, rng: ra
     triton = device.startswith("cuda")
     exp = "tl.exp" if triton else "math.exp"
     formulas = {
-        "relu": "{0}", "silu": f"(1.0 / (1.0 + {exp}(-{{0}})))", "rsqrt": "(1.0 / {0})", "exp": "{0}", "tanh": "{0}",
-        "sigmoid": f"(1.0 / (1.0 + {exp}({{0}})))", "gelu": f"({{0}} / (1.0 + {exp}(-1.702 * {{0}})))", "maximum": "{0}",
+        "relu": "{0}",
+        "silu": f"(1.0 / (1.0 + {exp}(-{{0}})))",
+        "rsqrt": "(1.0 / {0})",
+        "exp": "{0}",
+        "tanh": "{0}",
+        "sigmoid": f"(1.0 / (1.0 + {exp}({{0}})))",
+        "gelu": f"({{0}} / (1.0 + {exp}(-1.702 * {{0}})))",
+        "maximum": "{0}",
     }
     names = list(_WRONG_FORMULAS)
     rng.shuffle(names)
     for name in names:
         wrong = _slipped(plan, graphs, device, Slip(templates={name: formulas[name]}))
         if wrong and all(_is_python(text) for text in wrong.values()):
-            return Mistake(f"wrong_{name}", wrong, VALUES, f"Checking the kernel against model.py: {_WRONG_FORMULAS[name]}")
+            return Mistake(
+                f"wrong_{name}", wrong, VALUES, f"Checking the kernel against model.py: {_WRONG_FORMULAS[name]}"
+            )
     return None
 
 

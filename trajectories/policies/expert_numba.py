@@ -6,101 +6,26 @@ Half types reach the kernel as float32 (half.py widens them) and are rounded aft
 from __future__ import annotations
 
 from trajectories.policies.expert_emit import Emitter, Slip, strip_parentheses
+from trajectories.policies.expert_expr import Expr, Output
+from trajectories.policies.expert_formulas import NUMBA
 from trajectories.policies.expert_index import Index, sizes
 from trajectories.policies.expert_ir import OutsideFamiliesError
-from trajectories.policies.expert_lower import Expr, Lowering, Output, Shapes, walk
-
-HALF_FILE = '''"""float16 and bfloat16 for numba, which has neither: float32 arrays on the host, rnd in the kernel."""
-import numba
-import numpy as np
-import torch
-
-F = np.float32
-SHIFT = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
-
-
-@numba.njit
-def rnd(x, s):
-    """x as the dtype stores it: s mantissa bits fewer than float32, ties to even."""
-    x = F(x)
-    if s == 0:
-        return x
-    u = x.view(np.uint32)
-    return np.uint32((u + ((1 << (s - 1)) - 1) + ((u >> s) & 1)) >> s << s).view(F)
-
-
-@numba.njit(error_model="numpy")
-def _widen(a, o, s):
-    for i in range(a.size):
-        u = np.uint32(a[i])
-        if s == 16:
-            o[i] = np.uint32(u << 16).view(F)
-        else:
-            x = np.uint32((u & 0x7FFF) << 13).view(F) * F(2.0**112)
-            if x >= F(65536):
-                x = F(np.inf) if x == F(65536) else F(np.nan)
-            o[i] = -x if u & 0x8000 else x
-
-
-@numba.njit(error_model="numpy")
-def _narrow(a, o, s):
-    for i in range(a.size):
-        u = F(a[i]).view(np.uint32)
-        if s == 16:
-            o[i] = u >> 16
-        else:
-            h = F(abs(F(a[i])) * F(2.0**-112)).view(np.uint32) >> 13
-            o[i] = (min(h, np.uint32(0x7C00)) if a[i] == a[i] else np.uint32(0x7E00)) | (u >> 16 & 0x8000)
-
-
-def load(t):
-    """The values of t: float32 for half types."""
-    s = SHIFT.get(t.dtype, 0)
-    if s == 0:
-        return t.numpy()
-    a = np.ascontiguousarray(t.view(torch.int16).numpy()).view(np.uint16)
-    o = np.empty(a.shape, F)
-    _widen(a.reshape(-1), o.reshape(-1), s)
-    return o
-
-
-def store(a, dtype):
-    """Tensor of dtype with the values of a, which the kernel has rounded."""
-    s = SHIFT.get(dtype, 0)
-    if s == 0:
-        return torch.from_numpy(a)
-    o = np.empty(a.shape, np.int16)
-    _narrow(a.reshape(-1), o.reshape(-1).view(np.uint16), s)
-    return torch.from_numpy(o).view(dtype)
-'''
+from trajectories.policies.expert_lower import Lowering
+from trajectories.policies.expert_shapes import Shapes
 
 _TRANSCENDENTAL = {"exp", "gelu", "gelu_tanh", "sigmoid", "silu", "tanh", "erf", "log", "pow", "softplus", "mish"}
-_ACCUMULATE = {"sum": ("0.0", "{a} += {x}"), "mean": ("0.0", "{a} += {x}"),
-               "max": ("F(-np.inf)", "{a} = max({a}, {x})"), "min": ("F(np.inf)", "{a} = min({a}, {x})")}
+_ACCUMULATE = {
+    "sum": ("0.0", "{a} += {x}"),
+    "mean": ("0.0", "{a} += {x}"),
+    "max": ("F(-np.inf)", "{a} = max({a}, {x})"),
+    "min": ("F(np.inf)", "{a} = min({a}, {x})"),
+}
 
 
 class NumbaEmitter(Emitter):
     """One kernel for the outputs of a lowering."""
 
-    templates = {
-        "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})", "pow": "({0} ** {1})",
-        "maximum": "max({0}, {1})", "minimum": "min({0}, {1})", "eq": "({0} == {1})", "ne": "({0} != {1})",
-        "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})", "ge": "({0} >= {1})",
-        "bitwise_and": "({0} and {1})", "bitwise_or": "({0} or {1})", "bitwise_not": "(not {0})",
-        "where": "({1} if {0} else {2})", "cast": "{0}", "float": "{0}", "int": "int({0})",
-        "truth": "({0} != 0)", "neg": "(-{0})", "abs": "abs({0})", "square": "({0} * {0})",
-        "sqrt": "math.sqrt({0})", "rsqrt": "(F(1) / math.sqrt({0}))", "reciprocal": "(F(1) / {0})", "exp": "math.exp({0})",
-        "log": "math.log({0})", "erf": "math.erf({0})", "tanh": "math.tanh({0})", "sin": "math.sin({0})",
-        "cos": "math.cos({0})", "relu": "max({0}, F(0))", "sigmoid": "(F(1) / (F(1) + math.exp(-{0})))",
-        "silu": "({0} / (F(1) + math.exp(-{0})))", "gelu": "(F(0.5) * {0} * (F(1) + math.erf({0} * F(0.70710678))))",
-        "gelu_tanh": "(F(0.5) * {0} * (F(1) + math.tanh(F(0.79788456) * ({0} + F(0.044715) * {0} * {0} * {0}))))",
-        "softplus": "({0} if {0} > F(20) else math.log1p(math.exp({0})))",
-        "mish": "({0} * math.tanh({0} if {0} > F(20) else math.log1p(math.exp({0}))))",
-        "logsigmoid": "(min({0}, F(0)) - math.log1p(math.exp(-abs({0}))))",
-        "hardsigmoid": "(min(max({0} + F(3), F(0)), F(6)) / F(6))",
-        "hardswish": "({0} * min(max({0} + F(3), F(0)), F(6)) / F(6))",
-        "elu": "({0} if {0} > F(0) else math.exp({0}) - F(1))", "leaky_relu": "({0} if {0} > F(0) else {0} * {1})",
-    }
+    templates = NUMBA
 
     def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
         super().__init__(lowering, slip)
@@ -145,8 +70,12 @@ class NumbaEmitter(Emitter):
         self.results.clear()
         ranges = {variable: self.dim(sizes(space, axis), space, axis) for axis, variable in enumerate(variables)}
         heads = [f"for {variables[axis]} in range({ranges[variables[axis]]}):" for axis in inner]
-        self._plan_buffers(outputs, reductions, [ranges[variables[axis]] for axis in inner],
-                           ", ".join(variables[axis] for axis in inner))
+        self._plan_buffers(
+            outputs,
+            reductions,
+            [ranges[variables[axis]] for axis in inner],
+            ", ".join(variables[axis] for axis in inner),
+        )
         index, last = tuple(variables), max((expr.level for expr in reductions), default=0)
         for self.level in range(last + 1):
             self.body, block = [], self.lines[-1]
@@ -237,8 +166,12 @@ class NumbaEmitter(Emitter):
                 continue
             names = iter(self.outer)
             index = tuple(
-                "0" if set(sizes(output.expr.shapes, axis)) == {1} and output.expr.rank == len(space[0])
-                and f"i{axis}" not in self.outer else next(names) for axis in range(output.expr.rank)
+                "0"
+                if set(sizes(output.expr.shapes, axis)) == {1}
+                and output.expr.rank == len(space[0])
+                and f"i{axis}" not in self.outer
+                else next(names)
+                for axis in range(output.expr.rank)
             )
             text = strip_parentheses(self.at(output.expr, index))
             self.lines[-1].append(f"{output.name}[{', '.join(index) or '()'}] = {text}")
@@ -248,7 +181,11 @@ class NumbaEmitter(Emitter):
         text = self.lines[-1]
         for depth in range(self.num_outer - 1, -1, -1):
             variable = self.outer[depth]
-            text = [*self.lines[depth], f"for {variable} in range({ranges[variable]}):", *("    " + line for line in text)]
+            text = [
+                *self.lines[depth],
+                f"for {variable} in range({ranges[variable]}):",
+                *("    " + line for line in text),
+            ]
         return text
 
     # ---- the language
@@ -264,8 +201,10 @@ class NumbaEmitter(Emitter):
     def load(self, name: str, index: Index, leaf: Expr) -> str:
         # arithmetic that the inner loop does not change stands outside it
         index = tuple(
-            self.name(text) if " " in text and "[" not in text.replace(".shape[", "") and self.depth(text) <= self.num_outer
-            else text for text in index
+            self.name(text)
+            if " " in text and "[" not in text.replace(".shape[", "") and self.depth(text) <= self.num_outer
+            else strip_parentheses(text)
+            for text in index
         )
         return f"{name}[{', '.join(index) or '()'}]"
 

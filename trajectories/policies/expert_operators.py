@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from trajectories.policies.expert_expr import Expr
 from trajectories.policies.expert_ir import (
-    BINARY, CASTS, COMPARE, FLOATS, REDUCE, SAME, UNARY, VIEWS, Dtype, Node, OutsideFamiliesError, Ref, argument,
-    reduce_axes,
+    BINARY,
+    CASTS,
+    COMPARE,
+    FLOATS,
+    REDUCE,
+    SAME,
+    UNARY,
+    VIEWS,
+    Node,
+    OutsideFamiliesError,
+    Ref,
+    argument,
 )
-from trajectories.policies.expert_lower import Expr, Lowering
+from trajectories.policies.expert_lower import Lowering
+from trajectories.policies.expert_shapes import reduce_axes
 
 _COMPARE_SIGNS = {"noteq": "ne", "lte": "le", "gte": "ge"}
 
@@ -55,6 +66,8 @@ class OperatorLowering(Lowering):
             return self._softmax(x, node, rounding)
         if op in ("layer_norm", "rms_norm"):
             return self._norm(index, x, node, rounding)
+        if op == "group_norm":
+            return self._group_norm(index, x, node, rounding)
         if op == "batch_norm":
             return self._batch_norm(index, x, node, rounding)
         raise OutsideFamiliesError(f"{op} is outside my families")
@@ -99,14 +112,23 @@ class OperatorLowering(Lowering):
             names = ("min_val", "max_val") if op == "hardtanh" else ("min", "max")
             default = {"relu6": (0.0, 6.0), "hardtanh": (-1.0, 1.0), "clamp": (None, None)}[op]
             for position, fn in ((0, "maximum"), (1, "minimum")):
-                bound = argument(node, position + 1, names[position], default[position]) if op != "relu6" else default[position]
+                bound = (
+                    argument(node, position + 1, names[position], default[position])
+                    if op != "relu6"
+                    else default[position]
+                )
                 if bound is not None:
                     args = (position + 1, names[position], default[position])
-                    x = self.pointwise(fn, x, self._arg(index, *args) if op != "relu6" else bound, rounding=rounding,
-                                       is_float=node.is_float)
+                    x = self.pointwise(
+                        fn,
+                        x,
+                        self._arg(index, *args) if op != "relu6" else bound,
+                        rounding=rounding,
+                        is_float=node.is_float,
+                    )
             return x
         if op in ("softplus", "leaky_relu", "elu"):
-            if len(node.args) > 1 and op != "leaky_relu" or node.kwargs.keys() - {"inplace", "negative_slope"}:
+            if (len(node.args) > 1 and op != "leaky_relu") or node.kwargs.keys() - {"inplace", "negative_slope"}:
                 raise OutsideFamiliesError(f"{op} with other than its default arguments is outside my families")
             if op == "leaky_relu":
                 return self.pointwise(op, x, self._arg(index, 1, "negative_slope", 0.01), rounding=rounding)
@@ -150,6 +172,29 @@ class OperatorLowering(Lowering):
                 value = self.pointwise(fn, value, self._arg(index, position, name))
         value.rounding = rounding
         return value
+
+    def _group_norm(self, index: int, x: Expr, node: Node, rounding: str | None) -> Expr:
+        counts = [argument(program.nodes[index], 1, "num_groups") for program in self.programs]
+        text, eps = self.literal(counts), self._arg(index, 4, "eps", 1e-05)
+        shapes = tuple(
+            (shape[0], groups, shape[1] // groups, *shape[2:]) for shape, groups in zip(x.shapes, counts, strict=True)
+        )
+        merged, x = x.shapes, self.remap(x, shapes, "split", (1, text))
+        axes = tuple(range(2, x.rank))
+        mean = self.reduce("mean", x, axes)
+        variance = self.reduce("mean", self.pointwise("square", self.pointwise("sub", x, mean)), axes)
+        scale = self.pointwise("rsqrt", self.pointwise("add", variance, eps))
+        parts = {}
+        for position, name in ((2, "weight"), (3, "bias")):
+            if isinstance(argument(node, position, name), Ref):
+                channels = tuple((*shape[1:3], *(1,) * (x.rank - 3)) for shape in shapes)
+                parts[name] = self.remap(self._arg(index, position, name), channels, "view", None)
+        if "weight" in parts:
+            scale = self.pointwise("mul", scale, parts["weight"])
+        shift = self.pointwise("mul", mean, scale)
+        shift = self.pointwise("sub", parts["bias"], shift) if "bias" in parts else self.pointwise("neg", shift)
+        value = self.pointwise("add", self.pointwise("mul", x, scale), shift, rounding=rounding)
+        return self.remap(value, merged, "merge", None)
 
     def _batch_norm(self, index: int, x: Expr, node: Node, rounding: str | None) -> Expr:
         if argument(node, 5, "training", False) is not False:
@@ -218,10 +263,10 @@ class OperatorLowering(Lowering):
                 items.append(None)
             elif isinstance(parts[0], slice):
                 if any((part.start or 0) < 0 for part in parts):
-                    raise OutsideFamiliesError("a slice from the end in the middle of the region is outside my families")
+                    raise OutsideFamiliesError(
+                        "a slice from the end in the middle of the region is outside my families"
+                    )
                 items.append(("slice", self.literal([part.start or 0 for part in parts]), parts[0].step or 1))
             else:
                 items.append(("int", self.literal(list(parts))))
         return items
-
-

@@ -16,14 +16,36 @@ from typing import Any
 from data.graph import Graph
 from eval_harness.candidate import MANIFEST_FILE
 from trajectories.policies.expert_emit import Slip
+from trajectories.policies.expert_expr import Region, number_text
 from trajectories.policies.expert_ir import (
-    CASTS, SAME, VIEWS, Dtype, Node, OutsideFamiliesError, Program, Ref, read_program,
+    CASTS,
+    SAME,
+    VIEWS,
+    Dtype,
+    Node,
+    OutsideFamiliesError,
+    Program,
+    Ref,
 )
-from trajectories.policies.expert_lower import FUSIBLE, Region, number_text
+from trajectories.policies.expert_lower import FUSIBLE
 from trajectories.policies.expert_operators import OperatorLowering
+from trajectories.policies.expert_read import read_program
 from trajectories.policies.expert_wrapper import KernelText, write_numba, write_triton
 
-_EXACT = {"permute", "transpose", "sum", "mean", "amax", "amin", "softmax", "cat", "unsqueeze", "squeeze", "flatten", "pow"}
+_EXACT = {
+    "permute",
+    "transpose",
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "softmax",
+    "cat",
+    "unsqueeze",
+    "squeeze",
+    "flatten",
+    "pow",
+}
 """Operators whose numbers choose what is computed, so that graphs that differ in them do not share a kernel."""
 
 
@@ -100,8 +122,14 @@ def _signature(program: Program) -> Any:
         program.arguments,
         program.returns,
         tuple(
-            (node.op, _shape_of(node.args, node), tuple((key, _shape_of(value, node)) for key, value in node.kwargs.items()),
-             None if node.shape is None else len(node.shape), node.is_float, node.dtype == "bool")
+            (
+                node.op,
+                _shape_of(node.args, node),
+                tuple((key, _shape_of(value, node)) for key, value in node.kwargs.items()),
+                None if node.shape is None else len(node.shape),
+                node.is_float,
+                node.dtype == "bool",
+            )
             for node in program.nodes
         ),
     )
@@ -123,7 +151,9 @@ def _shape_of(value: Any, node: Node) -> Any:
 def _regions(program: Program, programs: Sequence[Program]) -> list[list[int]]:
     """Connected sets of fusible statements, the largest first."""
     outside = {
-        node.statement for item in programs for node in item.nodes
+        node.statement
+        for item in programs
+        for node in item.nodes
         if node.op != "input" and (node.op not in FUSIBLE or node.shape is None)
     }
     component: dict[int, set[int]] = {}
@@ -204,7 +234,6 @@ def _lower_largest(
     if reason:
         plan.refused.append(reason)
     return None
-
 
 
 def _add_region(plan: PassPlan, region: Region, kernel: KernelText) -> None:
