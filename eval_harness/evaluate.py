@@ -144,11 +144,8 @@ class _Evaluation:
         if is_timed and level is not None and level <= TIMED_LEVEL:
             level = measure_speedup(session, graph, metas, level, fields)
             self._clock("timing")
-        is_correct = level is not None and level <= STRICT_LEVEL
-        fields |= {"first_correct_t": level, "max_abs_difference": result.max_abs_difference}
-        fields.setdefault("outcome", Outcome.CORRECT if is_correct else Outcome.WRONG_VALUES)
-        if not is_correct:
-            fields["message"] = f"values: {result.message}"
+        fields["max_abs_difference"] = result.max_abs_difference
+        _book_level(fields, level, result.message)
 
     def _book_failure(self, session: Session, failure: GraphFailure, fields: dict[str, Any]) -> None:
         if failure.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):
@@ -171,14 +168,14 @@ class _Evaluation:
             index = session.generator.choice(eligible[low:high])
             graph = by_name[verdicts[index].graph]
             self.progress(f"timing {graph.name}")
-            fields = verdicts[index].model_dump()
+            fields = verdicts[index].model_dump(exclude={"outcome"})
             try:
                 rewritten = self._match(session, graph, fields)
                 with exclusive_use(self.bench.device):
                     self._load_graph(session, graph, rewritten)
                     metas = reference_metas(session, graph)
                     level = measure_speedup(session, graph, metas, fields["first_correct_t"], fields)
-                fields["first_correct_t"] = level
+                _book_level(fields, level, "in timed calls only")
             except GraphFailure as failure:
                 self._book_failure(session, failure, fields)
             self._clock("timing")
@@ -267,6 +264,15 @@ class _Evaluation:
         """Book the time since the last stage ended."""
         spent = time.monotonic() - self.started - sum(self.timings.values())
         self.timings[stage] = self.timings.get(stage, 0.0) + spent
+
+
+def _book_level(fields: dict[str, Any], level: int | None, message: str) -> None:
+    """Outcome from the tolerance level, unless timing has made it UNSTABLE."""
+    is_correct = level is not None and level <= STRICT_LEVEL
+    fields["first_correct_t"] = level
+    fields.setdefault("outcome", Outcome.CORRECT if is_correct else Outcome.WRONG_VALUES)
+    if not is_correct:
+        fields["message"] = f"values: {message}"
 
 
 def _as_violation(graph: GraphVerdict, graphs: list[GraphVerdict]) -> GraphVerdict:

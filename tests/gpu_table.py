@@ -12,7 +12,10 @@ from eval_harness.presets import load_protocol
 from tests.helpers import add_layer_norm, add_relu_mul, make_task
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SHOWCASES = {"maskformer_roll_slice_add_layer_norm": "window_layernorm_h1_triton", "masked_mean_pooling": "mask_pooling_h2_triton"}
+SHOWCASES = {
+    "maskformer_window_layer_norm": "window_layernorm_h1_triton",
+    "sentence_masked_mean_pooling": "mask_pooling_h2_triton",
+}
 
 
 def main() -> None:
