@@ -36,6 +36,8 @@ _TURNS_LEFT = re.compile(r"turns left: (\d+)")
 class ExpertPolicy:
     """One attempt's teacher."""
 
+    is_stateless = False
+
     def __init__(self, mistake_rate: float = 0.5) -> None:
         """mistake_rate: share of the attempts whose first try is wrong, 0 to 1."""
         self.mistake_rate = mistake_rate
@@ -99,16 +101,16 @@ class ExpertPolicy:
         for path, text in files.items():
             if text is None or self._files.get(path) == text:
                 continue
-            change = edits(self._files[path], text) if path in self._files else None
-            arguments: dict[str, Any] = {"command": "create", "path": f"{PASS_DIR}/{path}", "file_text": text}
-            if change is not None:
-                arguments = {
-                    "command": "str_replace",
-                    "path": f"{PASS_DIR}/{path}",
-                    "old_str": change[0],
-                    "new_str": change[1],
-                }
-            self._queue.append((self._words_for(path), arguments))
+            path_given = f"{PASS_DIR}/{path}"
+            changes = edits(self._files[path], text) if path in self._files else []
+            for old, new in changes:
+                words = self._words_for(path) if old == changes[0][0] else "The same in another place."
+                arguments = {"command": "str_replace", "path": path_given, "old_str": old, "new_str": new}
+                self._queue.append((words, arguments))
+            if not changes:
+                self._queue.append(
+                    (self._words_for(path), {"command": "create", "path": path_given, "file_text": text})
+                )
             self._files[path] = text
 
     def _queue_evaluation(self, words: str) -> None:
@@ -135,6 +137,8 @@ class ExpertPolicy:
             return "The manifest names the rules in order."
         if path == "half.py":
             return "numba has no half types, so a helper widens them and rounds as the dtype would."
+        if path == "maths.py":
+            return "Loops over math.exp do not vectorise; a polynomial does."
         rules = [rule for rule in plan.rules if f"{rule.name}.py" == path]
         if not rules:
             return f"One kernel for {' and '.join(plan.summary)}; the rules share it."

@@ -138,7 +138,11 @@ class Emitter:
         if table.kind != "leaf":
             raise OutsideFamiliesError("a gather from a computed table is outside my families")
         row = self.at(ids, index[: ids.rank])
-        return self.load(table.fn, (row, *index[ids.rank :]), table)
+        return self.load_row(table, (row, *index[ids.rank :]), expr)
+
+    def load_row(self, table: Expr, index: Index, expr: Expr) -> str:
+        """One element of a gathered row."""
+        return self.load(table.fn, index, table)
 
     def pointwise(self, expr: Expr, index: Index) -> str:
         template = self.slip.templates.get(expr.fn, self.templates[expr.fn])

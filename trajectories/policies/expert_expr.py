@@ -1,4 +1,4 @@
-"""Records of lowering: scalar expressions, the arrays that they read, the results, and the region that they stand for."""
+"""Records of lowering: scalar expressions, the arrays that they read, the results, and the region they stand for."""
 
 from __future__ import annotations
 

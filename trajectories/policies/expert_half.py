@@ -1,4 +1,4 @@
-"""The helper file of every numba pass: numba has neither float16 nor bfloat16."""
+"""The helper files of numba passes: half types, which numba lacks, and functions that it can vectorise."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ def rnd(x, s):
 
 
 @numba.njit(error_model="numpy")
+def wide(bits, s):
+    """The float32 that the bits of a stored value stand for."""
+    u = np.uint32(bits)
+    if s != 13:
+        return np.uint32(u << s).view(F)
+    x = np.uint32((u & 0x7FFF) << 13).view(F) * F(2.0**112)
+    if x >= F(65536):
+        x = F(np.inf) if x == F(65536) else F(np.nan)
+    return -x if u & 0x8000 else x
+
+
+@numba.njit
 def _widen(a, o, s):
     for i in range(a.size):
-        u = np.uint32(a[i])
-        if s == 16:
-            o[i] = np.uint32(u << 16).view(F)
-        else:
-            x = np.uint32((u & 0x7FFF) << 13).view(F) * F(2.0**112)
-            if x >= F(65536):
-                x = F(np.inf) if x == F(65536) else F(np.nan)
-            o[i] = -x if u & 0x8000 else x
+        o[i] = wide(a[i], s)
 
 
 @numba.njit(error_model="numpy")
@@ -45,12 +50,17 @@ def _narrow(a, o, s):
             o[i] = (min(h, np.uint32(0x7C00)) if a[i] == a[i] else np.uint32(0x7E00)) | (u >> 16 & 0x8000)
 
 
+def bits(t):
+    """The stored bits of a tensor of floats, unsigned."""
+    return t.view(torch.int16).numpy().view(np.uint16) if SHIFT[t.dtype] else t.numpy().view(np.uint32)
+
+
 def load(t):
     """The values of t: float32 for half types."""
     s = SHIFT.get(t.dtype, 0)
     if s == 0:
         return t.numpy()
-    a = np.ascontiguousarray(t.view(torch.int16).numpy()).view(np.uint16)
+    a = np.ascontiguousarray(bits(t))
     o = np.empty(a.shape, F)
     _widen(a.reshape(-1), o.reshape(-1), s)
     return o
@@ -65,3 +75,44 @@ def store(a, dtype):
     _narrow(a.reshape(-1), o.reshape(-1).view(np.uint16), s)
     return torch.from_numpy(o).view(dtype)
 '''
+
+MATHS_FUNCTIONS = {
+    "exp": '''@numba.njit(error_model="numpy")
+def exp(x):
+    """e**x: 2**n * e**r with a polynomial (Cephes), so that loops vectorise."""
+    c = min(max(F(x), F(-87)), F(88))
+    n = np.floor(c * F(1.44269504) + F(0.5))
+    r = c - n * F(0.693359375) + n * F(2.12194440e-4)
+    p = ((F(1.9875691e-4) * r + F(1.3981999e-3)) * r + F(8.3334519e-3)) * r + F(4.1665796e-2)
+    p = ((p * r + F(1.6666665e-1)) * r + F(0.5)) * r * r + r + F(1)
+    return p * np.int32((np.int32(n) + 127) << 23).view(F) if x == x else F(x)
+''',
+    "erf": '''@numba.njit(error_model="numpy")
+def erf(x):
+    """Abramowitz and Stegun 7.1.26, within 5e-7."""
+    a = abs(F(x))
+    t = F(1) / (F(1) + F(0.3275911) * a)
+    p = ((F(1.061405429) * t - F(1.453152027)) * t + F(1.421413741)) * t - F(0.284496736)
+    y = F(1) - (p * t + F(0.254829592)) * t * exp(-a * a)
+    return y if x > 0 else -y
+''',
+    "tanh": '''@numba.njit(error_model="numpy")
+def tanh(x):
+    """A polynomial near 0 (Cephes), by exp elsewhere."""
+    z = F(x) * F(x)
+    p = ((F(-5.7049887e-3) * z + F(2.0639088e-2)) * z - F(5.3739715e-2)) * z + F(1.3331442e-1)
+    far = F(1) - F(2) / (exp(F(2) * F(x)) + F(1))
+    return (p * z - F(3.3333282e-1)) * z * F(x) + F(x) if z < F(0.39) else far
+''',
+}
+MATHS_HEAD = """import numba
+import numpy as np
+
+F = np.float32
+"""
+
+
+def maths_file(names: list[str]) -> str:
+    """The helper file with the named functions; exp is what the others are made of."""
+    needed = ["exp", *(name for name in MATHS_FUNCTIONS if name in names and name != "exp")]
+    return "\n\n".join([MATHS_HEAD, *(MATHS_FUNCTIONS[name] for name in needed)])

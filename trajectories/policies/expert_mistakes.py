@@ -19,6 +19,8 @@ from eval_harness.candidate import MANIFEST_FILE
 from trajectories.policies.expert_emit import Slip
 from trajectories.policies.expert_pass import PassPlan, RuleText, plan_pass, rule_source
 
+MAX_EDITS = 4
+"""Replacements in one file before rewriting it is simpler."""
 VALUES = ("WRONG_VALUES",)
 MATCHING = ("NO_MATCH",)
 
@@ -38,35 +40,41 @@ class Mistake:
 
 def choose_mistake(plan: PassPlan, graphs: Sequence[Graph], device: str, rng: random.Random) -> Mistake | None:
     """A mistake that this pass can hold, or None if none fits."""
-    makers: list[Callable[[], Mistake | None]] = [
-        lambda: _wrong_literal(plan, rng),
-        lambda: _forgotten_output(plan),
-        lambda: _forgotten_rule(plan),
-        lambda: _forgotten_rounding(plan, graphs, device),
-        lambda: _wrong_formula(plan, graphs, device, rng),
+    makers: list[tuple[float, Callable[[], Mistake | None]]] = [
+        (2.0, lambda: _wrong_literal(plan, rng)),
+        (2.0, lambda: _forgotten_output(plan)),
+        (1.5, lambda: _forgotten_rule(plan)),
+        (0.7, lambda: _forgotten_rounding(plan, graphs, device)),
+        (2.0, lambda: _wrong_formula(plan, graphs, device, rng)),
     ]
-    rng.shuffle(makers)
-    return next((mistake for mistake in (make() for make in makers) if mistake is not None), None)
+    """With the weights by which they are tried first."""
+    makers.sort(key=lambda maker: -(rng.random() ** (1 / maker[0])))
+    return next((mistake for mistake in (make() for _, make in makers) if mistake is not None), None)
 
 
-def edits(before: str, after: str) -> tuple[str, str] | None:
-    """The one replacement (old_str, new_str) of whole lines that turns before into after; None if it is not small."""
+def edits(before: str, after: str) -> list[tuple[str, str]]:
+    """Replacements (old_str, new_str) of whole lines that turn before into after, one after the other.
+
+    Empty where rewriting the file is shorter, or where some lines occur more than once.
+    """
     old, new = before.split("\n"), after.split("\n")
-    changed = [
-        code for code in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"
-    ]
-    if not changed:
-        return None
-    first, last = changed[0], changed[-1]
-    old_from, old_to, new_from, new_to = first[1], last[2], first[3], last[4]
-    while True:
-        old_text, new_text = "\n".join(old[old_from:old_to]), "\n".join(new[new_from:new_to])
-        if old_text.strip() and before.count(old_text) == 1:
-            break
-        if old_from == 0:
-            return None
-        old_from, new_from = old_from - 1, new_from - 1
-    return (old_text, new_text) if len(old_text) + len(new_text) < len(after) else None
+    codes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    changes = []
+    for tag, old_from, old_to, new_from, new_to in codes:
+        if tag == "equal":
+            continue
+        while before.count("\n".join(old[old_from:old_to])) != 1 or old_from == old_to:
+            if old_from == 0:
+                return []
+            old_from, new_from = old_from - 1, new_from - 1
+        changes.append(("\n".join(old[old_from:old_to]), "\n".join(new[new_from:new_to])))
+    text = before
+    for one, other in changes:
+        if text.count(one) != 1:
+            return []
+        text = text.replace(one, other)
+    is_short = 2 * sum(len(one) + len(other) for one, other in changes) < 1.5 * len(after)
+    return changes if text == after and is_short and len(changes) <= MAX_EDITS else []
 
 
 def _rule_text(plan: PassPlan, rule: RuleText, pattern: list[str], outputs: list[str]) -> str:
@@ -155,7 +163,7 @@ _WRONG_FORMULAS = {
 
 def _wrong_formula(plan: PassPlan, graphs: Sequence[Graph], device: str, rng: random.Random) -> Mistake | None:
     triton = device.startswith("cuda")
-    exp = "tl.exp" if triton else "math.exp"
+    exp = "tl.exp" if triton else "exp"
     formulas = {
         "relu": "{0}",
         "silu": f"(1.0 / (1.0 + {exp}(-{{0}})))",

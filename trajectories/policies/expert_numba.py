@@ -39,6 +39,8 @@ class NumbaEmitter(Emitter):
         self._kept: list[Expr] = []
         self.outer: list[str] = []
         self.level = 0
+        self.as_bits: set[str] = set()
+        """Leaves that the kernel takes as stored bits."""
 
     def kernel(self, name: str) -> str:
         """The kernel's source. Raises OutsideFamiliesError."""
@@ -207,6 +209,12 @@ class NumbaEmitter(Emitter):
             for text in index
         )
         return f"{name}[{', '.join(index) or '()'}]"
+
+    def load_row(self, table: Expr, index: Index, expr: Expr) -> str:
+        if expr.rounding is None:
+            return self.load(table.fn, index, table)
+        self.as_bits.add(table.fn)  # a whole table is not widened for the few rows that are read
+        return f"wide({self.load(table.fn, index, table)}, {expr.rounding})"
 
     def as_float(self, text: str) -> str:
         return f"F({strip_parentheses(text)})"

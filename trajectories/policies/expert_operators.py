@@ -56,7 +56,7 @@ class OperatorLowering(Lowering):
             return Expr("cat", self.shapes(index), parts, data=axis, is_float=node.is_float)
         if op == "embedding":
             ids, table = self._arg(index, 0), self._arg(index, 1)
-            return Expr("gather", self.shapes(index), (ids, table), is_float=True)
+            return Expr("gather", self.shapes(index), (ids, table), rounding=rounding)
         x = self._arg(index, 0)
         if op in REDUCE:
             return self._reduction(x, node, rounding)

@@ -80,7 +80,7 @@ def _sliced(index: object, source: tuple[int, ...], strides: Strides) -> Strides
 
 
 def _regrouped(shape: tuple[int, ...], source: tuple[int, ...], strides: Strides) -> Strides:
-    """A view that only splits axes or leaves them keeps their strides; one that merges is taken as a copy if need be."""
+    """A view that splits axes or leaves them keeps their strides; one that cannot merge axes is a copy."""
     if strides == contiguous(source):
         return contiguous(shape)
     result: list[int] = []

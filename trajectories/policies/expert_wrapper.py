@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from trajectories.policies.expert_emit import Slip
 from trajectories.policies.expert_expr import Expr, Output
-from trajectories.policies.expert_half import HALF_FILE
+from trajectories.policies.expert_half import HALF_FILE, MATHS_FUNCTIONS, maths_file
 from trajectories.policies.expert_index import sizes
 from trajectories.policies.expert_ir import CASTS, SAME, VIEWS
 from trajectories.policies.expert_lower import Lowering
@@ -35,7 +35,8 @@ class KernelText:
 
 def write_numba(lowering: Lowering, slip: Slip | None = None) -> KernelText:
     """Raises OutsideFamiliesError."""
-    kernel = NumbaEmitter(lowering, slip).kernel("_kernel")
+    emitter = NumbaEmitter(lowering, slip)
+    kernel = emitter.kernel("_kernel")
     arrays = [leaf.name for leaf in lowering.leaves] + [output.name for output in lowering.outputs]
     scalars = [name for name in (*lowering.roundings, *lowering.region.literals) if _uses(kernel, name)]
     kernel = kernel.replace("{arguments}", ", ".join([*arrays, *scalars]))
@@ -46,22 +47,28 @@ def write_numba(lowering: Lowering, slip: Slip | None = None) -> KernelText:
         shape = _shape_text(lowering, output.expr, output.order if output.is_permuted else ())
         lines.append(f"{output.name} = np.empty({shape}, {numpy_dtype})")
     rounds = {name: f"SHIFT[{text}]" for name, text in lowering.roundings.items()}
-    given = [f"load({leaf.name})" for leaf in lowering.leaves]
+    given = [f"{'bits' if leaf.name in emitter.as_bits else 'load'}({leaf.name})" for leaf in lowering.leaves]
     given += [f"{out.name}.transpose({out.inverse})" if out.is_permuted else out.name for out in lowering.outputs]
     lines.append(f"_kernel({', '.join([*given, *(rounds.get(name, name) for name in scalars)])})")
     results = [
         f"store({output.name}, {output.dtype}){_suffix(lowering, output, permutes=True)}" for output in lowering.outputs
     ]
     lines.append(f"return {', '.join(results)}")
-    names = [name for name in ("F", "SHIFT", "load", "rnd", "store") if _uses(kernel + "\n".join(lines), name)]
+    text = "\n".join([kernel, *lines])
+    names = [name for name in ("F", "SHIFT", "bits", "load", "rnd", "store", "wide") if _uses(text, name)]
     wrapper = "fused_" + "_".join(_title(lowering))
     imports = ["import math\n"] if "math." in kernel else []
     imports += ["import numba", "import numpy as np", "import torch\n", f"from pass_dir.half import {', '.join(names)}"]
+    maths = [name for name in MATHS_FUNCTIONS if re.search(rf"(?<!\.)\b{name}\(", kernel)]
+    helpers = {"half.py": HALF_FILE}
+    if maths:
+        imports.append(f"from pass_dir.maths import {', '.join(maths)}")
+        helpers["maths.py"] = maths_file(maths)
     options = 'error_model="numpy"'
-    if re.search(r"\br0 = 0\.0", kernel):
+    if re.search(r"\br\d+ = 0\.0", kernel):
         options += ', fastmath={"reassoc", "nsz"}'  # sums in any order, as eager's: eight lanes at once
     source = "\n".join(imports) + f"\n\n\n@numba.njit({options})\n{kernel}\n\n\n{_wrapper(lowering, wrapper, lines)}"
-    return KernelText(" ".join(_title(lowering)), wrapper, source, {"half.py": HALF_FILE})
+    return KernelText(" ".join(_title(lowering)), wrapper, source, helpers)
 
 
 def write_triton(lowering: Lowering, slip: Slip | None = None) -> KernelText:
