@@ -138,6 +138,8 @@ class Emitter:
         if table.kind != "leaf":
             raise OutsideFamiliesError("a gather from a computed table is outside my families")
         row = self.at(ids, index[: ids.rank])
+        if self.depth(row) <= self.num_outer and not self.is_inline:
+            row = self.name(row)
         return self.load_row(table, (row, *index[ids.rank :]), expr)
 
     def load_row(self, table: Expr, index: Index, expr: Expr) -> str:
