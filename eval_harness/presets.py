@@ -30,6 +30,8 @@ class EvaluationProtocol(BaseModel):
     """Target length of one timed block; 1 ms was measured to be too short."""
     max_noise: float = Field(default=1.25, gt=1)
     """A 95% interval reaching further than this factor from the speedup, over clusters alone, is measured again."""
+    gpu_time: bool = True
+    """Record GPU time by the profiler beside the clock's figure; starting the profiler takes a while."""
     num_warmup: int = 20
     """Upstream clock only."""
     num_trials: int = 100
@@ -49,7 +51,13 @@ class EvaluationProtocol(BaseModel):
 PRESETS: dict[str, EvaluationProtocol] = {
     "strict": EvaluationProtocol(name="strict"),
     "reward": EvaluationProtocol(
-        name="reward", num_draws=3, pairs_per_cluster=5, max_noise=1.5, max_timed_graphs=8, task_timeout_s=300.0
+        name="reward",
+        num_draws=3,
+        pairs_per_cluster=5,
+        max_noise=1.5,
+        gpu_time=False,
+        max_timed_graphs=8,
+        task_timeout_s=300.0,
     ),
     "passnet": EvaluationProtocol(
         name="passnet",

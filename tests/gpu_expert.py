@@ -32,13 +32,14 @@ def main() -> None:
             num_correct += all_correct
             print(
                 f"{'ok ' if all_correct else 'BAD'} {task.task_id:34} {time.monotonic() - start:5.1f} s "
-                f"evaluations {len(trajectory.evaluations)} AS {verdict.as_score if verdict else None}",
+                f"evaluations {len(trajectory.evaluations)} AS {verdict.as_score if verdict else 0} "
+                f"{verdict.timings if verdict else ''}",
                 flush=True,
             )
             for graph in verdict.graphs if verdict else []:
                 print(
                     f"      {graph.outcome:14} t {graph.first_correct_t} x{graph.speedup or 0:.2f} gpu "
-                    f"{graph.gpu_speedup or 0:.2f} cov {graph.coverage} {graph.message[:260] if not all_correct else ''}"
+                    f"{graph.gpu_speedup or 0:.2f} cov {graph.coverage} {'' if all_correct else graph.message[:260]}"
                 )
     print(f"{num_correct} of {num_tasks} tasks CORRECT on every graph")
 

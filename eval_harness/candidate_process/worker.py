@@ -9,11 +9,13 @@ the judge checks or a number that the judge measures itself.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ import torch
 from eval_harness.candidate_process import failures, loading, poison
 from eval_harness.candidate_process.confinement import ConfinementPolicy, confine
 from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
+from eval_harness.candidate_process.input_sets import InputSets
 from eval_harness.protocol import Channel, ChannelClosedError
 from eval_harness.tensor_exchange import DTYPES, MemoryFile, Slot
 
@@ -35,7 +38,7 @@ _clock = time.perf_counter
 def run(channel: Channel, settings: dict[str, Any]) -> None:
     """Confine this process, then serve the judge until it closes the channel."""
     confinement = confine(ConfinementPolicy(**settings["confinement"])) if settings.get("confinement") else {}
-    num_threads = max(1, len(settings.get("cores") or ()) or (os.cpu_count() or 1))
+    num_threads = int(settings["num_threads"])
     worker = Worker(settings["device"], num_threads, confinement)
     while True:
         try:
@@ -54,9 +57,7 @@ class Worker:
         self.num_threads = num_threads
         self.rules: dict[str, Callable[..., Any]] = {}
         self.graph = loading.LoadedGraph()
-        self.sets: list[list[torch.Tensor]] = []
-        self.pools: list[torch.Tensor] = []
-        self.shapes: list[tuple[int, ...]] = []
+        self.inputs = InputSets(self.device)
         self.outputs: dict[int, tuple[Any, ...]] = {}
         self.inputs_file: MemoryFile | None = None
         self.outputs_file: MemoryFile | None = None
@@ -95,7 +96,7 @@ class Worker:
     def load_graph(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Make the callable that later messages run. Buffers of the previous graph go."""
         self.outputs.clear()
-        self.sets, self.pools = [], []
+        self.inputs.clear()
         self.graph = loading.load_graph(message, self.rules, self.device)
         return {}
 
@@ -109,11 +110,12 @@ class Worker:
         return {}
 
     def load_set(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Bring one input set in: into a newly placed buffer, or over the content of the present one."""
+        """Bring one input set in: into newly placed buffers, or over the content of the present ones."""
         slots = [Slot.from_json(slot) for slot in message["slots"]]
         assert self.inputs_file is not None
-        self._place_sets([(slot.dtype, slot.shape) for slot in slots], 1, fresh=message["fresh"])
-        for slot, tensor in zip(slots, self.sets[0], strict=True):
+        self.outputs.clear()
+        self.inputs.place_one([(DTYPES[slot.dtype], slot.shape) for slot in slots], fresh=message["fresh"])
+        for slot, tensor in zip(slots, self.inputs.tensors[0], strict=True):
             self.inputs_file.read_into(slot, tensor)
         self._synchronize()
         return {}
@@ -122,37 +124,31 @@ class Worker:
         """Bring the pools in from which windows are cut."""
         slots = [Slot.from_json(slot) for slot in message["slots"]]
         assert self.inputs_file is not None
-        self.pools = [self.inputs_file.read(slot).to(self.device) for slot in slots]
-        self.shapes = [tuple(shape) for shape in message["shapes"]]
+        pools = [self.inputs_file.read(slot).to(self.device) for slot in slots]
+        self.inputs.set_pools(pools, [tuple(shape) for shape in message["shapes"]])
         return {}
 
     def load_windows(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Fill a set for each row of offsets with a window of each pool."""
-        placements = [(str(pool.dtype), shape) for pool, shape in zip(self.pools, self.shapes, strict=True)]
-        self._place_sets(placements, len(message["offsets"]), fresh=message["fresh"])
-        for tensors, offsets in zip(self.sets, message["offsets"], strict=True):
-            for tensor, pool, offset in zip(tensors, self.pools, offsets, strict=True):
-                tensor.view(-1).copy_(pool[offset : offset + tensor.numel()])
+        self.outputs.clear()
+        self.inputs.fill_windows(message["offsets"], fresh=message["fresh"])
         self._synchronize()
         return {}
 
-    def _place_sets(self, placements: Sequence[tuple[str, tuple[int, ...]]], count: int, *, fresh: bool) -> None:
-        self.outputs.clear()
-        if not fresh and len(self.sets) == count:
-            return
-        old = self.sets
-        self.sets = [
-            [torch.empty(shape, dtype=DTYPES[dtype], device=self.device) for dtype, shape in placements]
-            for _ in range(count)
-        ]
-        del old  # freed only now: the new buffers cannot fall on the old addresses
+    def pin(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Bind every thread to the cores on which both sides are timed. Until then compilers may use all cores."""
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(thread.name), message["cores"])
+        return {}
 
     def call(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""
         self.outputs.clear()
+        inputs = self.inputs.tensors[message["set"]]
         poison.fill(self.device, message.get("poison_bytes") or [])
         try:
-            result = self._run_guarded(message) if message.get("guard") else self.graph.run(*self.sets[message["set"]])
+            result = self._run_guarded(inputs) if message.get("guard") else self.graph.run(*inputs)
             self._synchronize()
         finally:
             poison.stop()
@@ -161,14 +157,15 @@ class Worker:
         guard = self.graph.guard_report if message.get("guard") else None
         return {"outputs": [_describe(output) for output in outputs], "guard": guard}
 
-    def _run_guarded(self, message: dict[str, Any]) -> Any:
+    def _run_guarded(self, inputs: Sequence[torch.Tensor]) -> Any:
         self.graph.guard_report = []
-        return self.graph.run_guarded(DispatchGuard, *self.sets[message["set"]])
+        return self.graph.run_guarded(DispatchGuard, *inputs)
 
     def oracle(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """The graph in float64 on one set (reference only)."""
-        inputs = [tensor.double() if tensor.is_floating_point() else tensor for tensor in self.sets[message["set"]]]
-        result = self.graph.run_oracle(*inputs)
+        inputs = self.inputs.tensors[message["set"]]
+        wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs]
+        result = self.graph.run_oracle(*wide)
         outputs = result if isinstance(result, tuple) else (result,)
         self.outputs[ORACLE_CALL] = outputs
         return {"outputs": [_describe(output) for output in outputs]}
@@ -187,14 +184,14 @@ class Worker:
     def deliver_inputs(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Copy one set of inputs back, as it is now."""
         assert self.outputs_file is not None
-        for slot_data, tensor in zip(message["slots"], self.sets[message["set"]], strict=True):
+        for slot_data, tensor in zip(message["slots"], self.inputs.tensors[message["set"]], strict=True):
             self.outputs_file.write(Slot.from_json(slot_data), tensor)
         return {}
 
     def run_block(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run the sets in the given order and keep every output alive. The judge holds the clock."""
         order: Sequence[int] = message["order"]
-        run, sets = self.graph.run, self.sets
+        run, sets = self.graph.run, self.inputs.tensors
         results: list[Any] = [None] * len(order)
         self.outputs.clear()
         gc.disable()
@@ -210,7 +207,7 @@ class Worker:
 
     def run_trials(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Upstream's clock: microseconds of each call as measured here. Protocol `passnet` only; a claim."""
-        inputs = self.sets[0]
+        inputs = self.inputs.tensors[0]
         for _ in range(message["num_warmup"]):
             self.graph.run(*inputs)
         self._synchronize()
@@ -226,7 +223,7 @@ class Worker:
         """Microseconds a call of GPU work on all streams, by the profiler. A claim, recorded beside the clock."""
         from torch.profiler import ProfilerActivity, profile
 
-        inputs, repeats = self.sets[0], message["repeats"]
+        inputs, repeats = self.inputs.tensors[0], message["repeats"]
         self.graph.run(*inputs)
         self._synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -238,7 +235,7 @@ class Worker:
 
     def time_nodes(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Eager seconds of each operator (reference only)."""
-        return {"seconds": self.graph.time_nodes(self.sets[message["set"]], self.device, message["repeats"])}
+        return {"seconds": self.graph.time_nodes(self.inputs.tensors[message["set"]], self.device, message["repeats"])}
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -267,6 +264,7 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "load_set": Worker.load_set,
     "load_pool": Worker.load_pool,
     "load_windows": Worker.load_windows,
+    "pin": Worker.pin,
     "call": Worker.call,
     "oracle": Worker.oracle,
     "deliver": Worker.deliver,

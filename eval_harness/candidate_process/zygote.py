@@ -111,9 +111,6 @@ def _become_worker(channel_descriptor: int, settings: dict[str, Any]) -> None:
     from eval_harness.candidate_process import worker
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if cores := settings.get("cores"):
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, cores)
     worker.run(Channel.from_descriptor(channel_descriptor), settings)
 
 

@@ -83,6 +83,8 @@ class PairedClock:
 
     def measure(self, *, floor: float) -> TimedGraph:
         """Speedup with its interval. Raises GraphFailure (candidate) or UnstableError (machine)."""
+        for worker in (self._candidate, self._reference):
+            self._ask(worker, "pin", cores=self._session.bench.cores)
         num_calls = self._calibrate()
         clusters: list[list[PairTiming]] = []
         for _ in range(MAX_ROUNDS):

@@ -52,7 +52,7 @@ def measure_speedup(
         "latency_us": estimate.latency_us,
         "reference_latency_us": estimate.reference_latency_us,
     }
-    if session.bench.device.startswith("cuda"):
+    if session.protocol.gpu_time and session.bench.device.startswith("cuda"):
         fields["gpu_speedup"] = _gpu_speedup(session)
     if timed.notes:
         fields["message"] = "; ".join(timed.notes)
@@ -61,7 +61,7 @@ def measure_speedup(
 
 def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> float:
     """|log ratio| of eager against eager in two processes, interval included: what this machine calls equal."""
-    twin = session.bench.fork("reference")
+    (twin,) = session.bench.fork("reference")
     try:
         twin.ask(
             "load_graph",

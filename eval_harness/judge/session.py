@@ -64,19 +64,27 @@ class Bench:
             self.traced[graph.content_hash] = trace_graph(graph)
         return self.traced[graph.content_hash]
 
-    def fork(self, role: str) -> Worker:
-        """A confined worker that has said hello."""
-        confinement = {"device": self.device.split(":")[0]}
-        worker = self.zygote.fork(role=role, device=self.device, cores=self.cores, confinement=confinement)
+    def fork(self, *roles: str) -> list[Worker]:
+        """Confined workers that have said hello; they start side by side. Raises HarnessError."""
+        settings = {
+            "device": self.device,
+            "num_threads": len(self.cores),
+            "confinement": {"device": self.device.split(":")[0]},
+        }
+        workers = [self.zygote.fork(role=role, **settings) for role in roles]
         try:
-            hello = worker.ask("hello", timeout_s=HELLO_TIMEOUT_S)
+            for worker in workers:
+                worker.post("hello", timeout_s=HELLO_TIMEOUT_S)
+            for worker in workers:
+                hello = worker.wait(timeout_s=HELLO_TIMEOUT_S)
+                worker.confinement = {str(layer): str(state) for layer, state in hello["confinement"].items()}
         except WorkerFailure as failure:
             output = worker.output().strip().splitlines()
-            worker.kill()
+            for other in workers:
+                other.kill()
             last = f" ({output[-1]})" if output else ""
-            raise HarnessError(f"a {role} process did not start on {self.device}: {failure.message}{last}") from None
-        worker.confinement = {str(layer): str(state) for layer, state in hello["confinement"].items()}
-        return worker
+            raise HarnessError(f"a worker did not start on {self.device}: {failure.message}{last}") from None
+        return workers
 
 
 def warm_tracing() -> None:
@@ -96,8 +104,8 @@ class Session:
         self.generator = random.Random(seed)
         self.started = time.monotonic()
         self.rules: list[RuleDescription] = []
-        self.reference = bench.fork("reference")
-        self._candidate: Worker | None = None
+        self.reference, first = bench.fork("reference", "candidate")
+        self._candidate: Worker | None = first
         self._candidate_files: dict[str, Any] | None = None
         self._printed = ""
 
@@ -106,16 +114,15 @@ class Session:
         """The candidate process; a fresh one with the pass loaded if the last was lost."""
         if self._candidate is None or not self._candidate.alive:
             self._keep_output()
-            self._candidate = self.bench.fork("candidate")
+            (self._candidate,) = self.bench.fork("candidate")
             if self._candidate_files is not None:
                 self._load(self._candidate)
         return self._candidate
 
     def load_candidate(self, candidate: Candidate) -> None:
         """Import the pass in the candidate process and learn its rules. Raises WorkerFailure."""
+        worker = self.candidate
         self._candidate_files = {"files": dict(candidate.files), "rules": list(candidate.rule_names)}
-        worker = self.bench.fork("candidate")
-        self._candidate = worker
         self.rules = self._load(worker)
 
     def _load(self, worker: Worker) -> list[RuleDescription]:
