@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.canned_evaluator import make_task
 
 from data.graph import Graph
 from data.inputs import draw_inputs
@@ -22,6 +21,7 @@ from data.task import Task
 from eval_harness.candidate import MANIFEST_FILE, Candidate
 from eval_harness.comparison import first_correct_level
 from eval_harness.source_rules import check_sources
+from tests.canned_evaluator import make_task
 from trajectories.policies.expert import ExpertPolicy
 from trajectories.policies.expert_half import HALF_FILE
 from trajectories.policies.expert_mistakes import choose_mistake, edits
@@ -70,7 +70,7 @@ def make_graph(name: str, arguments: dict[str, tuple[tuple[int, ...], str]], bod
     return Graph(
         name,
         {
-            "model.py": f"import torch\n\nclass GraphModule(torch.nn.Module):\n\n    def forward({signature}):\n{lines}",
+            "model.py": f"import torch\n\nclass GraphModule(torch.nn.Module):\n    def forward({signature}):\n{lines}",
             "weight_meta.py": "".join(
                 META.format(name=argument, shape=list(shape), dtype=dtype)
                 for argument, (shape, dtype) in arguments.items()
@@ -225,7 +225,7 @@ def started(task: Task, *, mistake_rate: float, attempt_index: int = 0, device: 
 
 
 def refusal(outcome: str) -> str:
-    return f"AS 0.1, 0 of 4 graphs CORRECT\nmatching: 0 of 4\n{outcome} in 4 of 4: g0\n  the reason. More.\nnext: mend it"
+    return f"AS 0.1, 0 of 4 graphs CORRECT\nmatching: 0 of 4\n{outcome} in 4 of 4: g0\n  the reason. More.\nnext: mend"
 
 
 CORRECT = "AS 1.4 (covered 1.4), 4 of 4 graphs CORRECT\nmatching: 4 of 4\nnext: stop here"

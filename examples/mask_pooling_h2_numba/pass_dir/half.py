@@ -12,7 +12,7 @@ F = np.float32
 SHIFT = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}  # bits of a float32 mantissa that the dtype lacks
 
 
-@numba.njit
+@numba.njit(forceinline=True)
 def rnd(x, s):
     """x to the nearest value with s mantissa bits fewer, ties to even."""
     x = F(x)
