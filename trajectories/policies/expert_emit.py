@@ -185,12 +185,12 @@ class Emitter:
 
 
 def strip_parentheses(text: str) -> str:
-    """Without one pair of parentheses around the whole."""
+    """Without the parentheses around the whole."""
     if not text.startswith("("):
         return text
     level = 0
     for position, char in enumerate(text):
         level += {"(": 1, ")": -1}.get(char, 0)
         if level == 0:
-            return text[1:-1] if position == len(text) - 1 else text
+            return strip_parentheses(text[1:-1]) if position == len(text) - 1 else text
     return text

@@ -39,6 +39,8 @@ class NumbaEmitter(Emitter):
         self._kept: list[Expr] = []
         self.outer: list[str] = []
         self.level = 0
+        self.canonical: Index = ()
+        """The loops' own variables: what is buffered is read back there alone."""
         self.as_bits: set[str] = set()
         """Leaves that the kernel takes as stored bits."""
 
@@ -78,7 +80,8 @@ class NumbaEmitter(Emitter):
             [ranges[variables[axis]] for axis in inner],
             ", ".join(variables[axis] for axis in inner),
         )
-        index, last = tuple(variables), max((expr.level for expr in reductions), default=0)
+        self.canonical = tuple(variables)
+        index, last = self.canonical, max((expr.level for expr in reductions), default=0)
         for self.level in range(last + 1):
             self.body, block = [], self.lines[-1]
             stored = [output for output in outputs if output.expr.shapes == space and output.expr.level == self.level]
@@ -193,7 +196,7 @@ class NumbaEmitter(Emitter):
     # ---- the language
 
     def at(self, expr: Expr, index: Index) -> str:
-        if (id(expr), index) not in self.memo and expr.level < self.level:
+        if (id(expr), index) not in self.memo and expr.level < self.level and index == self.canonical:
             if id(expr) in self.buffers:
                 return self.buffers[id(expr)]
             if id(expr) in self.as_output:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trajectories.policies.expert_columns import ColumnEmitter
 from trajectories.policies.expert_emit import Slip
 from trajectories.policies.expert_expr import Expr, Output
 from trajectories.policies.expert_half import HALF_FILE, MATHS_FUNCTIONS, maths_file
 from trajectories.policies.expert_index import sizes
 from trajectories.policies.expert_ir import CASTS, SAME, VIEWS
 from trajectories.policies.expert_lower import Lowering
-from trajectories.policies.expert_numba import NumbaEmitter
 from trajectories.policies.expert_triton import TritonEmitter
 
 MAX_LINE = 110
@@ -35,7 +35,7 @@ class KernelText:
 
 def write_numba(lowering: Lowering, slip: Slip | None = None) -> KernelText:
     """Raises OutsideFamiliesError."""
-    emitter = NumbaEmitter(lowering, slip)
+    emitter = ColumnEmitter(lowering, slip)
     kernel = emitter.kernel("_kernel")
     arrays = [leaf.name for leaf in lowering.leaves] + [output.name for output in lowering.outputs]
     scalars = [name for name in (*lowering.roundings, *lowering.region.literals) if _uses(kernel, name)]
