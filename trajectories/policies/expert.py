@@ -12,6 +12,7 @@ import hashlib
 import json
 import random
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,6 +203,6 @@ def _complaint(feedback: str) -> str:
         found = _OUTCOME.search(line)
         if found:
             reason = lines[number + 1].strip() if number + 1 < len(lines) and lines[number + 1].startswith("  ") else ""
-            reason = reason.split(". ")[0][:160].rstrip(".")
+            reason = textwrap.shorten(reason.split(". ")[0], 240, placeholder=" ...").rstrip(".")
             return f"The evaluator reports {found[1]}" + (f": {reason}." if reason else ".")
     return "The evaluator is not content."
