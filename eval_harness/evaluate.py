@@ -72,7 +72,7 @@ class _Evaluation:
     def run(self) -> Verdict:
         if self.candidate is not None and (verdict := self._sources(self.candidate)):
             return verdict
-        session = Session(self.bench, self.protocol, self.seed)
+        session = Session(self.bench, self.protocol, self.seed, is_baseline=self.baseline is not None)
         try:
             if self.candidate is not None and (verdict := self._load(session, self.candidate)):
                 return verdict

@@ -83,7 +83,7 @@ class Matcher:
     def find(self, pattern: Pattern) -> tuple[list[Match], Miss | None]:
         """All non-overlapping matches in execution order, which become taken, and the nearest miss."""
         search = _Search(self, pattern)
-        found = []
+        found: list[Match] = []
         for node in self._candidates(pattern, pattern.anchors[0]):
             if node.name in self.groups:
                 if not found:

@@ -128,7 +128,7 @@ def assignments(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     pairs: list[tuple[ast.expr, ast.expr]] = []
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]
-    elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(node, ast.NamedExpr):
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         pairs = [(node.target, node.value)]
     flat: list[tuple[ast.expr, ast.expr]] = []
     for target, value in pairs:

@@ -165,7 +165,9 @@ def make_trainer_arguments(config: SftRunConfig) -> SFTConfig:
     packing = bool(config.trainer.get("packing", False))
     if packing and config.max_length is None:
         raise UserError("trainer.packing: needs a length to pack to; set max_length")
-    values: dict[str, Any] = {"report_to": "none", "save_total_limit": 2} | config.trainer
+    # under accelerate transformers takes our log level for a wish to see no bar
+    defaults: dict[str, Any] = {"report_to": "none", "save_total_limit": 2, "disable_tqdm": False}
+    values = defaults | config.trainer
     try:
         return SFTConfig(
             output_dir=str(config.out_dir / CHECKPOINTS_DIR),

@@ -14,12 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._inductor.config
 
 
 def compile_callable(
     module: torch.nn.Module, arguments: Sequence[str], *, how: str, substitute: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
     """A callable over forward's arguments, compiled at its first call."""
+    # Inductor's pool of compiling subprocesses does not survive in a confined process
+    torch._inductor.config.compile_threads = 1
     if how == "eager_guarded":
         return torch.compile(module, backend="eager", dynamic=False)
     if how == "inductor_guarded":

@@ -42,6 +42,9 @@ class Bench:
     """Content hash -> eager seconds of each node, for coverage."""
     oracle_fits: dict[str, bool] = field(default_factory=dict)
     """Content hash and input mode -> whether eager can meet the float64 oracle at all."""
+    baseline_worker: Worker | None = None
+    """Runs baselines, which are trusted code, over many evaluations: Inductor's first compilation in a process takes
+    tens of seconds on a CPU (imports, precompiled headers), every later one two."""
     aa_floor: float | None = None
     """The machine's A/A deviation as a log ratio; measured at the first timing."""
 
@@ -63,6 +66,12 @@ class Bench:
         if graph.content_hash not in self.traced:
             self.traced[graph.content_hash] = trace_graph(graph)
         return self.traced[graph.content_hash]
+
+    def worker_for_baselines(self) -> Worker:
+        """The standing worker, or a fresh one if it was lost."""
+        if self.baseline_worker is None or not self.baseline_worker.alive:
+            (self.baseline_worker,) = self.fork("reference")
+        return self.baseline_worker
 
     def fork(self, *roles: str) -> list[Worker]:
         """Confined workers that have said hello; they start side by side. Raises HarnessError."""
@@ -98,22 +107,31 @@ def warm_tracing() -> None:
 class Session:
     """The two processes of one evaluation."""
 
-    def __init__(self, bench: Bench, protocol: EvaluationProtocol, seed: int) -> None:
+    def __init__(self, bench: Bench, protocol: EvaluationProtocol, seed: int, *, is_baseline: bool = False) -> None:
         self.bench = bench
         self.protocol = protocol
         self.generator = random.Random(seed)
         self.started = time.monotonic()
         self.rules: list[RuleDescription] = []
-        self.reference, first = bench.fork("reference", "candidate")
-        self._candidate: Worker | None = first
+        self._is_baseline = is_baseline
+        self._candidate: Worker
+        if is_baseline:
+            (self.reference,) = bench.fork("reference")
+            self._candidate = bench.worker_for_baselines()
+        else:
+            self.reference, self._candidate = bench.fork("reference", "candidate")
         self._candidate_files: dict[str, Any] | None = None
         self._printed = ""
 
     @property
     def candidate(self) -> Worker:
         """The candidate process; a fresh one with the pass loaded if the last was lost."""
-        if self._candidate is None or not self._candidate.alive:
-            self._keep_output()
+        if self._candidate.alive:
+            return self._candidate
+        if self._is_baseline:
+            self._candidate = self.bench.worker_for_baselines()
+        else:
+            self._printed += self._candidate.output()
             (self._candidate,) = self.bench.fork("candidate")
             if self._candidate_files is not None:
                 self._load(self._candidate)
@@ -159,17 +177,12 @@ class Session:
     @property
     def printed(self) -> str:
         """What the candidate printed so far."""
-        current = self._candidate.output() if self._candidate else ""
-        return self._printed + current
-
-    def _keep_output(self) -> None:
-        if self._candidate is not None:
-            self._printed += self._candidate.output()
+        return self._printed + self._candidate.output()
 
     def confinement(self) -> dict[str, str]:
         return dict(self.reference.confinement)
 
     def close(self) -> None:
         self.reference.kill()
-        if self._candidate is not None:
+        if not self._is_baseline:
             self._candidate.kill()

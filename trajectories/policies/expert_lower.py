@@ -155,7 +155,7 @@ class Lowering:
             raise OutsideFamiliesError("an output is only a view of an input; there is nothing to compute")
         merged = self.shapes(index) if is_merged else None
         orders = {memory_order(program.nodes, index) for program in self.programs}
-        if len(orders) > 1 or (is_merged and orders != {tuple(range(len(merged[0])))}):
+        if len(orders) > 1 or (merged is not None and orders != {tuple(range(len(merged[0])))}):
             raise OutsideFamiliesError("the memory layout of a result differs from graph to graph")
         self.outputs.append(Output(f"o{len(self.outputs)}", expr, index, suffix, dtype, merged, orders.pop()))
 

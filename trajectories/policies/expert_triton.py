@@ -76,7 +76,9 @@ class TritonEmitter(Emitter):
     # ---- three forms
 
     def _begin(self, space: Shapes) -> None:
-        self.space, self._prologue, self._optional = space, [], set()
+        self.space = space
+        self._prologue: list[str] = []
+        self._optional: set[str] = set()
         self.depths |= {"j": 1, "r": 2} | {f"i{axis}": 0 for axis in range(len(space[0]))}
 
     def _split(self, flat: str, axes: Sequence[int], variables: dict[int, str]) -> None:
