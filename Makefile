@@ -45,7 +45,7 @@ lint: $(STAMP)
 
 # pytest last, so that its closing line is the last one
 test: lint
-	$(TEST_ENV) $(BIN)/python -m pytest -q --durations=10
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=10
 
 check-extras: $(STAMP)
 	$(BIN)/python -m scripts.check_extras

@@ -106,7 +106,7 @@ def test_each_failure_has_its_outcome(executor, body, outcome):
 
 
 def test_a_hang_is_a_timeout_and_the_next_evaluation_goes_on(executor):
-    slow = load_protocol("strict", num_draws=1, graph_timeout_s=4.0)
+    slow = load_protocol("strict", num_draws=1, graph_timeout_s=6.0)
     hang = "while True:\n    pass"
     assert only(evaluate(executor, add_relu_mul_pass(wrapper=wrapper(hang)), protocol=slow)).outcome is Outcome.TIMEOUT
     assert only(evaluate(executor, add_relu_mul_pass())).outcome is Outcome.CORRECT

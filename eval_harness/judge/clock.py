@@ -59,6 +59,8 @@ class TimedGraph:
     num_calls: int
     first_correct_t: int = -10
     """Over the outputs that were looked at."""
+    message: str = ""
+    """The worst of these outputs, if it is beyond the strict level."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -78,6 +80,7 @@ class PairedClock:
         self._timeout_s = session.protocol.graph_timeout_s
         self._pool = InputPool(graph, session.seed(), session.protocol.inputs)
         self._first_correct_t = -10
+        self._message = ""
         self._deliveries: list[tuple[float, float]] = []
         self._kind = session.bench.device.split(":")[0]
 
@@ -92,7 +95,7 @@ class PairedClock:
             clusters += self._round(num_calls)
             estimate = estimate_speedup(clusters, num_calls=num_calls, floor=floor)
             if estimate.half_width <= math.log(self._session.protocol.max_noise):
-                return TimedGraph(estimate, num_calls, self._first_correct_t)
+                return TimedGraph(estimate, num_calls, self._first_correct_t, self._message)
         reference_blocks = [pair.reference_s for cluster in clusters for pair in cluster]
         if relative_iqr(reference_blocks) <= STEADY_REFERENCE_IQR:
             return self._lower_bound(estimate, num_calls)
@@ -110,7 +113,7 @@ class PairedClock:
             half_width=estimate.half_width,
         )
         note = "unsteady while eager is steady: the interval's lower bound counts"
-        return TimedGraph(bounded, num_calls, self._first_correct_t, [note])
+        return TimedGraph(bounded, num_calls, self._first_correct_t, self._message, [note])
 
     def _calibrate(self) -> int:
         """Calls a block, from a few short blocks on both sides."""
@@ -212,7 +215,8 @@ class PairedClock:
                 level, _, message = first_correct_level(mine, right)
                 if level is None:
                     raise GraphFailure(Outcome.WRONG_VALUES, f"in timed calls: {message}")
-                self._first_correct_t = max(self._first_correct_t, level)
+                if level > self._first_correct_t:
+                    self._first_correct_t, self._message = level, message
         return seconds[0], seconds[1]
 
     def _looked_at(self, by_call: list[list[Slot]]) -> list[list[Slot]]:
