@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-RECORDED_PACKAGES = ("torch", "triton", "numba", "numpy", "transformers", "trl", "vllm", "passwright")
+RECORDED_PACKAGES = ("torch", "triton", "numba", "numpy", "openai", "transformers", "trl", "vllm", "passwright")
 
 
 @functools.cache

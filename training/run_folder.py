@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from eval_harness.errors import UserError
-from trajectories.provenance import machine_facts, package_versions
+from eval_harness.machine import describe_machine, describe_versions
 from trajectories.store import disk_errors, hash_identity, write_atomically
 
 CONFIG_FILE = "config.json"
@@ -63,8 +63,8 @@ class RunFolder:
             "config": self.config.model_dump(mode="json"),
             "config_hash": hash_identity(identity),
             "identity": identity,
-            "versions": package_versions() | _training_versions(),
-            "machine": machine_facts(),
+            "versions": describe_versions() | _training_versions(),
+            "machine": describe_machine("cpu"),
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_atomically(path, json.dumps(record, indent=1) + "\n")

@@ -15,11 +15,11 @@ from datetime import UTC, datetime
 
 from eval_harness.candidate import Candidate
 from eval_harness.errors import HarnessError
+from eval_harness.machine import describe_machine, describe_versions
 from eval_harness.presets import EvaluationProtocol, load_protocol
 from eval_harness.verdict import Verdict
 from trajectories.environment import PassEnvironment, evaluate_with_retries
 from trajectories.policy import ContextLimitError, Policy, PolicyError
-from trajectories.provenance import machine_facts, package_versions
 from trajectories.record import Message, StopReason, Trajectory, Usage
 from trajectories.tools import TOOLS
 
@@ -105,8 +105,8 @@ def new_trajectory(policy: Policy, environment: PassEnvironment, *, attempt_inde
         seed=seed,
         tools=TOOLS,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=package_versions(),
-        machine=machine_facts(),
+        versions=describe_versions(),
+        machine=describe_machine("cpu"),
         usage=Usage(),
     )
 

@@ -27,7 +27,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from eval_harness.errors import UserError
-from trajectories.provenance import package_versions
+from eval_harness.machine import describe_versions
 from trajectories.record import INFRASTRUCTURE_STOPS, SCHEMA_VERSION, StopReason, Trajectory
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class TrajectoryStore:
                 "schema_version": SCHEMA_VERSION,
                 "config": dict(identity),
                 "config_hash": identity_hash,
-                "versions": package_versions(),
+                "versions": describe_versions(),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             write_atomically(path, json.dumps(manifest, indent=1, ensure_ascii=False))
