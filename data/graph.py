@@ -15,7 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 MODEL_FILE = "model.py"
 WEIGHT_META_FILE = "weight_meta.py"
@@ -32,6 +32,10 @@ GRAPH_FILES = (
     INPUT_CONSTRAINTS_FILE,
 )
 
+KNOWN_DTYPES = (
+    "float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "complex64", "complex128", "complex32",
+)  # fmt: skip
 META_CLASS_PREFIX = "Program_weight_tensor_meta_"
 _SPEC_FIELDS = ("original_name", "shape", "dtype", "device", "mean", "std", "data", "min_val", "max_val")
 
@@ -64,6 +68,13 @@ class TensorSpec(BaseModel):
     max_val: float | int | None = None
     role: Literal["weight", "input"] = "weight"
     """Which of the two meta files holds it."""
+
+    @field_validator("dtype")
+    @classmethod
+    def _dtype_is_known(cls, dtype: str) -> str:
+        if dtype.removeprefix("torch.") not in KNOWN_DTYPES:
+            raise ValueError(f"{dtype} is no dtype that graphs may have; one of torch.{', torch.'.join(KNOWN_DTYPES)}")
+        return dtype
 
     @property
     def num_elements(self) -> int:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from eval_harness.errors import UserError
@@ -31,6 +31,14 @@ class Candidate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", MappingProxyType(dict(sorted(self.files.items()))))
+        for path, text in self.files.items():
+            parts = PurePosixPath(path).parts
+            if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:
+                raise MalformedCandidateError(f"{path!r}: not a plain path inside the pass folder")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise MalformedCandidateError(f"{path}: holds characters that UTF-8 cannot encode") from None
         _ = self.rule_names
 
     @classmethod

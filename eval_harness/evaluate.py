@@ -69,6 +69,10 @@ class _Evaluation:
         self.timings: dict[str, float] = {}
         self.started = time.monotonic()
 
+    @property
+    def _guarded(self) -> bool:
+        return self.baseline is None and self.protocol.integrity == "full"
+
     def run(self) -> Verdict:
         if self.candidate is not None and (verdict := self._sources(self.candidate)):
             return verdict
@@ -132,8 +136,7 @@ class _Evaluation:
         """Everything that uses the device."""
         self._load_graph(session, graph, rewritten)
         metas = reference_metas(session, graph)
-        guarded = self.baseline is None and self.protocol.integrity == "full"
-        result = check_correctness(session, graph, metas, guarded=guarded)
+        result = check_correctness(session, graph, metas, guarded=self._guarded)
         self._clock("correctness")
         level = result.first_correct_t
         if rewritten is not None:
@@ -142,7 +145,7 @@ class _Evaluation:
             )
             self._clock("coverage")
         if is_timed and level is not None and level <= TIMED_LEVEL:
-            level = measure_speedup(session, graph, metas, level, fields)
+            level = measure_speedup(session, graph, metas, level, fields, guarded=self._guarded)
             self._clock("timing")
         fields["max_abs_difference"] = result.max_abs_difference
         _book_level(fields, level, result.message)
@@ -164,17 +167,23 @@ class _Evaluation:
         eligible.sort(key=lambda i: sum(spec.num_elements for spec in by_name[verdicts[i].graph].specs.values()))
         most = min(self.protocol.max_timed_graphs or len(eligible), len(eligible))
         bounds = [round(i * len(eligible) / most) for i in range(most + 1)] if most else [0]
+        for index in eligible:
+            verdicts[index].message = verdicts[index].message or (
+                f"not timed: {most} of {len(eligible)} graphs were drawn; counts with their geometric mean"
+            )
         for low, high in itertools.pairwise(bounds):
             index = session.generator.choice(eligible[low:high])
             graph = by_name[verdicts[index].graph]
             self.progress(f"timing {graph.name}")
-            fields = verdicts[index].model_dump(exclude={"outcome"})
+            fields = verdicts[index].model_dump(exclude={"outcome"}) | {"message": ""}
             try:
                 rewritten = self._match(session, graph, fields)
                 with exclusive_use(self.bench.device):
                     self._load_graph(session, graph, rewritten)
                     metas = reference_metas(session, graph)
-                    level = measure_speedup(session, graph, metas, fields["first_correct_t"], fields)
+                    level = measure_speedup(
+                        session, graph, metas, fields["first_correct_t"], fields, guarded=self._guarded
+                    )
                 _book_level(fields, level, "")
             except GraphFailure as failure:
                 self._book_failure(session, failure, fields)

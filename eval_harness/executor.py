@@ -54,7 +54,7 @@ class LocalExecutor:
         self._progress = progress
         self._jobs: queue.PriorityQueue = queue.PriorityQueue()
         self._order = itertools.count()
-        self._closed = False
+        self._closed = self._joined = False
         self._judges = [JudgeProcess(device) for _ in range(num_judges)]
         self._threads = [threading.Thread(target=self._serve, args=(judge,), daemon=True) for judge in self._judges]
         for thread in self._threads:
@@ -65,7 +65,8 @@ class LocalExecutor:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            # an error or Ctrl-C passes through: what runs is worth nothing any more
+            # an error or Ctrl-C passes through: what runs is worth nothing any more, and is not tried again
+            self._closed = True
             for judge in self._judges:
                 judge.kill()
         self.close()
@@ -83,9 +84,9 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Finish what runs, cancel what waits, end the judges."""
-        if self._closed:
+        if self._joined:
             return
-        self._closed = True
+        self._closed = self._joined = True
         while True:
             try:
                 future = self._jobs.get_nowait()[2]
@@ -129,6 +130,8 @@ class LocalExecutor:
             except ReferenceFailedError:
                 raise
             except HarnessError as error:
+                if self._closed:
+                    raise
                 failure = error
                 num_lost += isinstance(error, JudgeError)
                 log.warning("evaluation of %s: %s; trying again", task.task_id, error)

@@ -11,6 +11,8 @@ A syntax error is no violation: syntax_error() reports it, and the judge makes i
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -23,20 +25,45 @@ from eval_harness.source_upstream import check_upstream
 from eval_harness.source_visitor import SourceVisitor
 from eval_harness.verdict import Violation
 
+MAX_DEPTH = 200
+"""Of a syntax tree: what follows walks it recursively."""
 CPP_SUFFIXES = frozenset({".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp"})
 
 
 def syntax_error(candidate: Candidate) -> str | None:
-    """"Fuse.py:12: invalid syntax", for the first file that Python cannot parse, or None."""
+    """The first file that Python cannot parse, or that is nested too deeply, as "Fuse.py:12: invalid syntax"."""
     for path, text in candidate.files.items():
         if path.endswith(".py"):
             try:
-                ast.parse(text, filename=path)
+                if _depth(ast.parse(text, filename=path)) > MAX_DEPTH:
+                    return f"{path}:1: an expression or block is nested deeper than {MAX_DEPTH} levels; take it apart"
             except SyntaxError as error:
                 return f"{path}:{error.lineno or 1}: {error.msg}"
             except (ValueError, RecursionError, MemoryError) as error:
                 return f"{path}:1: cannot be parsed ({error})"
     return None
+
+
+def _depth(tree: ast.AST) -> int:
+    deepest, frontier = 0, [tree]
+    while frontier:
+        deepest += 1
+        frontier = [child for node in frontier for child in ast.iter_child_nodes(node)]
+    return deepest
+
+
+def _check_encoding(path: str, text: str) -> list[Violation]:
+    """A coding cookie makes the importer read other text than was checked here (PEP 263)."""
+    if not path.endswith(".py"):
+        return []
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0]
+    except SyntaxError as error:
+        encoding = str(error)
+    if encoding in ("utf-8", "utf-8-sig"):
+        return []
+    message = f"declares the encoding {encoding}; remove the coding line, sources are UTF-8"
+    return [Violation(rule="source.encoding", layer="source", file=path, line=1, message=message)]
 
 
 def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "full") -> list[Violation]:
@@ -57,7 +84,7 @@ def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "fu
         return check_upstream({path: tree for path, tree in trees.items() if path in rule_files})
     folder = Folder(trees)
     flow = ArrayFlow(folder, lambda scope, node: kernel_kind(folder, scope, node) is not None)
-    found: list[Violation] = []
+    found = [violation for path, text in candidate.files.items() for violation in _check_encoding(path, text)]
     for scope in folder.scopes.values():
         visitor = SourceVisitor(scope, folder, is_rule=scope.path in rule_files)
         visitor.visit(scope.tree)

@@ -236,6 +236,10 @@ class SourceVisitor(ast.NodeVisitor):
         elif not self._free_compute():
             self.flag("source.torch-call", node, "@ multiplies matrices outside a kernel; write it in the kernel")
 
+    def visit_Match(self, node: ast.Match) -> None:
+        # a class pattern reads any attribute by keyword: `case object(__class__=k)`
+        self.flag("source.match", node, "match statements read attributes behind the rules' back; write if and elif")
+
     def visit_Global(self, node: ast.Global | ast.Nonlocal) -> None:
         if self.pattern_locals is not None:
             self.flag("source.pattern", node, "pattern changes names outside itself; it only describes a graph")

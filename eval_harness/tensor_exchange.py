@@ -99,7 +99,7 @@ class MemoryFile:
 
     def write(self, slot: Slot, tensor: torch.Tensor) -> None:
         """Copy a tensor's values (made contiguous, brought to the CPU) into a slot."""
-        source = tensor.detach()
+        source = torch.Tensor.detach(tensor)  # unbound: whatever else has a detach is refused
         if source.device.type != "cpu":
             source = source.cpu()
         raw = byte_view(source.contiguous())

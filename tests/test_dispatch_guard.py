@@ -82,8 +82,10 @@ def test_honest_pass_is_clean_and_its_copies_are_counted(load: Callable) -> None
 def test_exploit_is_seen(name: str, load: Callable) -> None:
     replacement = load({path.name: path.read_text() for path in (CORPUS / name / "pass_dir").glob("*.py")})
     guard = DispatchGuard()
+    inputs = draw()
     with guard:
-        replacement(*draw())
+        for _ in range(20):  # one of them waits before it cheats
+            replacement(*inputs)
     found = guard.violations()
     assert {"aten::add", "aten::mul"} <= {violation["op"] for violation in found}
     assert {violation["rule"] for violation in found} == {"dispatch.compute-op"}

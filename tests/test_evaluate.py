@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from data.graph import MalformedGraphError
 from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.verdict import Outcome
@@ -246,3 +247,22 @@ def _is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_graph_that_may_not_run_is_the_users_mistake_and_nobodys_score(executor):
+    graph = add_relu_mul()
+    files = dict(graph.files) | {"model.py": graph.model_source.replace("torch.relu(tmp_0)", "torch.load('x')")}
+    with pytest.raises(MalformedGraphError, match=r"model\.py"):
+        evaluate(executor, add_relu_mul_pass(), type(graph)("forbidden", files))
+
+
+def test_an_error_that_passes_through_ends_what_runs_at_once():
+    hang = add_relu_mul_pass(wrapper=wrapper("while True:\n    pass"))
+    started = 0.0
+    with pytest.raises(KeyboardInterrupt), LocalExecutor("cpu") as running:
+        evaluate(running, add_relu_mul_pass())
+        running.submit(hang, make_task(add_relu_mul()), protocol=QUICK)
+        time.sleep(2.0)
+        started = time.monotonic()
+        raise KeyboardInterrupt
+    assert time.monotonic() - started < 8.0

@@ -15,8 +15,12 @@ class CompileFailedError(RuntimeError):
     """The candidate could not be imported, described or built."""
 
 
+class NotPlainTensorError(RuntimeError):
+    """A call returned something that is no tensor with storage of its own."""
+
+
 def describe(error: BaseException) -> dict[str, str]:
-    """{kind: compile | oom | runtime, message: where and what}."""
+    """{kind: compile | oom | runtime | not-plain, message: where and what}."""
     return {"kind": _kind(error), "message": _message(error)}
 
 
@@ -25,6 +29,8 @@ def _kind(error: BaseException) -> str:
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
         chain.append(cause)
     text = str(error)
+    if isinstance(error, NotPlainTensorError):
+        return "not-plain"
     if any(isinstance(item, MemoryError) or type(item).__name__ == "OutOfMemoryError" for item in chain):
         return "oom"
     if any(type(item).__module__.startswith(_COMPILE_MODULES) for item in chain):

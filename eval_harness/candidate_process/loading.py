@@ -67,14 +67,17 @@ class LoadedGraph:
         self._rules: Mapping[str, Callable] = {}
         self._num_outputs: Mapping[str, int] = {}
         self._device = torch.device("cpu")
+        self._guarded_run: Callable[..., Any] | None = None
         self._oracle: Callable[..., Any] | None = None
 
     def run_guarded(self, guard_factory: GuardFactory, *inputs: torch.Tensor) -> Any:
         """One call with a dispatch guard around each replacement; what it saw is in guard_report."""
         assert self._ir is not None
-        wrapped = {rule: self._guarded(rule, function, guard_factory) for rule, function in self._rules.items()}
-        module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
-        return module.forward(*inputs)
+        if self._guarded_run is None:
+            wrapped = {rule: self._guarded(rule, function, guard_factory) for rule, function in self._rules.items()}
+            module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
+            self._guarded_run = module.forward
+        return self._guarded_run(*inputs)
 
     def _guarded(self, rule: str, function: Callable, guard_factory: GuardFactory) -> Callable:
         def call_under_guard(*args: Any) -> Any:

@@ -173,6 +173,7 @@ class Worker:
     def deliver(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Copy the asked outputs of the asked calls into the outputs file, in the judge's layout."""
         assert self.outputs_file is not None
+        self._check_plain()
         for item in message["items"]:
             slot = Slot.from_json(item["slot"])
             tensor = self.outputs[item["call"]][item["output"]]
@@ -180,6 +181,13 @@ class Worker:
                 raise ValueError(f"output {item['output']} is {tensor.dtype} {tuple(tensor.shape)} in this call")
             self.outputs_file.write(slot, tensor)
         return {}
+
+    def _check_plain(self) -> None:
+        """Every kept output, asked for or not, is a tensor with its values in it: nothing computes at delivery."""
+        for outputs in self.outputs.values():
+            for index, output in enumerate(outputs):
+                if (fault := check_plain_tensor(output)) is not None:
+                    raise failures.NotPlainTensorError(f"output {index}: {fault}")
 
     def deliver_inputs(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Copy one set of inputs back, as it is now."""

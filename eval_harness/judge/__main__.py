@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from data.graph import Graph
+from data.graph import Graph, MalformedGraphError
 from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.errors import HarnessError
@@ -78,14 +78,14 @@ def _answer(request: dict[str, Any], bench: Bench, supervisor: Channel) -> dict[
             progress=lambda text: supervisor.send({"progress": text}),
         )
         return {"verdict": json.loads(verdict.model_dump_json())}
-    except HarnessError as error:
+    except (HarnessError, MalformedGraphError) as error:
         return {"error": str(error), "kind": type(error).__name__}
     except (ChannelClosedError, KeyboardInterrupt):
         raise
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         traceback.print_exc()
-        return {"error": f"{type(error).__name__} at {where.name}: {error}", "kind": "JudgeError"}
+        return {"error": f"{type(error).__name__} at {where.name}: {error}", "kind": "HarnessError"}
 
 
 if __name__ == "__main__":

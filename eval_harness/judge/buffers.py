@@ -95,6 +95,11 @@ class InputWindows(Exchange):
         """Fields of a load_pool request."""
         return {"slots": [slot.to_json() for slot in self.slots], "shapes": self._shapes}
 
+    def set_slots(self) -> list[Slot]:
+        """Where the inputs of one set lie when a worker delivers them back."""
+        triples = [(slot.name, slot.dtype, shape) for slot, shape in zip(self.slots, self._shapes, strict=True)]
+        return lay_out(triples)[0]
+
     def windows_message(self, num_sets: int, generator: random.Random, *, fresh: bool) -> dict[str, Any]:
         """Fields of a load_windows request: secret offsets for every set and argument."""
         return {"offsets": [self._pool.draw_offsets(generator) for _ in range(num_sets)], "fresh": fresh}

@@ -18,7 +18,7 @@ from data.graph import Graph
 from data.inputs import InputPool
 from eval_harness.comparison import OutputMeta, first_correct_level
 from eval_harness.judge.buffers import InputWindows, output_slots, outputs_bytes
-from eval_harness.judge.correctness import GraphFailure
+from eval_harness.judge.correctness import GraphFailure, check_guard, compare_inputs
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker, WorkerFailure
 from eval_harness.tensor_exchange import Slot
@@ -40,6 +40,8 @@ WARM_CALLS = 8
 RING_BYTES = {"cpu": 256 << 20, "cuda": 6 << 30}
 """Inputs and outputs of a block on one side."""
 DELIVERY_BYTES = 32 << 20
+SLACK_BYTES = 1 << 16
+"""Alignment of one set's inputs when they are delivered back."""
 LOOKED_AT_ELEMENTS = 1 << 20
 """Output elements compared a cluster, beside the block that is delivered in full."""
 MAX_ROUNDS = 3
@@ -69,8 +71,16 @@ class PairedClock:
     of equal kind (A/A)."""
 
     def __init__(
-        self, session: Session, graph: Graph, metas: Sequence[OutputMeta], *, candidate: Worker, reference: Worker
+        self,
+        session: Session,
+        graph: Graph,
+        metas: Sequence[OutputMeta],
+        *,
+        candidate: Worker,
+        reference: Worker,
+        guarded: bool = False,
     ) -> None:
+        """guarded: now and then, secretly, one more call runs under the dispatch guard."""
         self._session = session
         self._graph = graph
         self._metas = list(metas)
@@ -81,6 +91,7 @@ class PairedClock:
         self._pool = InputPool(graph, session.seed(), session.protocol.inputs)
         self._first_correct_t = -10
         self._message = ""
+        self._guarded = guarded
         self._deliveries: list[tuple[float, float]] = []
         self._kind = session.bench.device.split(":")[0]
 
@@ -164,6 +175,8 @@ class PairedClock:
             pairs.append(PairTiming(seconds[self._candidate.pid], seconds[self._reference.pid]))
             if index == in_full:
                 self._deliveries.append(self._deliver(windows, num_calls, in_full=True))
+                self._check_inputs(windows, num_calls)
+                self._check_guarded_call(num_calls)
             elif index in looked_at:
                 self._deliver(windows, num_calls, in_full=False)
         return pairs
@@ -175,7 +188,7 @@ class PairedClock:
 
     def _open(self, num_calls: int) -> InputWindows:
         call_bytes = max(outputs_bytes(self._metas), 1)
-        size = min(num_calls * call_bytes, max(DELIVERY_BYTES, call_bytes))
+        size = max(min(num_calls * call_bytes, max(DELIVERY_BYTES, call_bytes)), self._pool.num_bytes + SLACK_BYTES)
         windows = InputWindows(self._graph, self._pool, size)
         for worker in (self._candidate, self._reference):
             self._guarding(worker, partial(windows.attach, worker, timeout_s=self._timeout_s))
@@ -198,7 +211,10 @@ class PairedClock:
         return time.perf_counter() - start
 
     def _deliver(self, windows: InputWindows, num_calls: int, *, in_full: bool) -> tuple[float, float]:
-        """Have outputs of the block that just ran delivered by both sides; seconds of each. Compares them."""
+        """Have outputs of the block that just ran delivered by both sides, and compare them.
+
+        Returns what delivering the whole block would take each side, in seconds.
+        """
         most = max(1, DELIVERY_BYTES // max(outputs_bytes(self._metas), 1))
         count = min(num_calls, most) if in_full else 1
         positions = self._generator.sample(range(num_calls), count)
@@ -217,7 +233,29 @@ class PairedClock:
                     raise GraphFailure(Outcome.WRONG_VALUES, f"in timed calls: {message}")
                 if level > self._first_correct_t:
                     self._first_correct_t, self._message = level, message
-        return seconds[0], seconds[1]
+        whole_block = num_calls / count
+        return seconds[0] * whole_block, seconds[1] * whole_block
+
+    def _check_inputs(self, windows: InputWindows, num_calls: int) -> None:
+        """One set after the block: as the reference left it."""
+        index = self._generator.randrange(num_calls)
+        slots = windows.set_slots()
+        for worker in (self._candidate, self._reference):
+            self._ask(worker, "deliver_inputs", set=index, slots=[slot.to_json() for slot in slots])
+        ours, theirs = ([windows.read_bytes(worker, slot) for slot in slots] for worker in
+                        (self._candidate, self._reference))
+        compare_inputs(self._graph, ours, theirs)
+
+    def _check_guarded_call(self, num_calls: int) -> None:
+        """One more call of the candidate, under the guard; by its number it is a timed call like any other."""
+        if not self._guarded:
+            return
+        fields: dict[str, Any] = {"set": self._generator.randrange(num_calls), "guard": True, "poison_bytes": []}
+        try:
+            answer = self._candidate.ask("call", timeout_s=self._timeout_s, **fields)
+        except WorkerFailure as failure:
+            raise GraphFailure.of_worker(failure, "timed calls") from None
+        check_guard(answer["guard"])
 
     def _looked_at(self, by_call: list[list[Slot]]) -> list[list[Slot]]:
         """Comparing costs more than delivering: a few secretly chosen calls are enough, none knows which."""

@@ -39,12 +39,20 @@ class GraphFailure(Exception):
 
     @classmethod
     def of_worker(cls, failure: WorkerFailure, stage: str) -> GraphFailure:
+        if failure.kind == "not-plain":
+            return cls.not_plain(failure.message)
         outcome = {
             "compile": Outcome.COMPILE_ERROR,
             "oom": Outcome.OUT_OF_MEMORY,
             "timeout": Outcome.TIMEOUT,
         }.get(failure.kind, Outcome.RUNTIME_ERROR)
         return cls(outcome, f"{stage}: {failure.message}")
+
+    @classmethod
+    def not_plain(cls, fault: str) -> GraphFailure:
+        message = f"{fault}; return plain tensors with storage of their own"
+        violation = Violation(rule="behaviour.plain-tensor", layer="behaviour", message=message)
+        return cls(Outcome.VIOLATION, message, [violation])
 
 
 @dataclass
@@ -97,7 +105,7 @@ def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta
                 continue
             draw += 1
             result.seeds.append(seed)
-            _compare_inputs(graph, our_inputs, their_inputs)
+            compare_inputs(graph, our_inputs, their_inputs)
             _compare_outputs(result, ours, expected)
     finally:
         buffers.close()
@@ -121,7 +129,7 @@ def _candidate_call(
         answer = worker.ask("call", timeout_s=timeout_s, set=0, guard=guard, poison_bytes=sizes)
         _check_outputs(answer["outputs"], metas, graph)
         if guard:
-            _check_guard(answer["guard"])
+            check_guard(answer["guard"])
         return _collect(worker, buffers, metas, 0, timeout_s)
     except WorkerFailure as failure:
         raise GraphFailure.of_worker(failure, "running the rewritten graph") from None
@@ -192,19 +200,14 @@ def _check_outputs(described: Sequence[dict[str, Any]], metas: Sequence[OutputMe
         if "literal" in output:
             raise GraphFailure(Outcome.WRONG_SHAPE, f"output {index} is a {output['type']}, not a tensor")
         if output.get("fault"):
-            violation = Violation(
-                rule="behaviour.plain-tensor",
-                layer="behaviour",
-                message=f"output {index}: {output['fault']}; return plain tensors with storage of their own",
-            )
-            raise GraphFailure(Outcome.VIOLATION, violation.message, [violation])
+            raise GraphFailure.not_plain(f"output {index}: {output['fault']}")
         ours.append(OutputMeta(tuple(output["shape"]), output["dtype"], tuple(output["stride"]), output["device"]))
     outcome, message = compare_metas(ours, metas)
     if outcome is not None:
         raise GraphFailure(outcome, message)
 
 
-def _check_guard(report: Sequence[dict[str, Any]] | None) -> None:
+def check_guard(report: Sequence[dict[str, Any]] | None) -> None:
     violations = [
         Violation(
             rule=str(entry["rule"]), layer="dispatch", file=f"{entry['at']}.py", message=str(entry["message"])[:500]
@@ -215,7 +218,7 @@ def _check_guard(report: Sequence[dict[str, Any]] | None) -> None:
         raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
 
 
-def _compare_inputs(graph: Graph, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> None:
+def compare_inputs(graph: Graph, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> None:
     for name, mine, expected in zip(graph.arguments, ours, theirs, strict=True):
         if not np.array_equal(mine, expected):
             raise GraphFailure(

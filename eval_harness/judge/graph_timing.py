@@ -28,7 +28,13 @@ DEFAULT_FLOOR = 0.03
 
 
 def measure_speedup(
-    session: Session, graph: Graph, metas: Sequence[OutputMeta], first_correct_t: int, fields: dict[str, Any]
+    session: Session,
+    graph: Graph,
+    metas: Sequence[OutputMeta],
+    first_correct_t: int,
+    fields: dict[str, Any],
+    *,
+    guarded: bool,
 ) -> int:
     """Fill speedup, interval and latencies into fields; returns first_correct_t with the timed calls' outputs counted.
 
@@ -40,7 +46,9 @@ def measure_speedup(
     try:
         if session.bench.aa_floor is None:
             session.bench.aa_floor = _measure_aa(session, graph, metas)
-        clock = PairedClock(session, graph, metas, candidate=session.candidate, reference=session.reference)
+        clock = PairedClock(
+            session, graph, metas, candidate=session.candidate, reference=session.reference, guarded=guarded
+        )
         timed = clock.measure(floor=session.bench.aa_floor)
     except UnstableError as error:
         fields |= {"outcome": Outcome.UNSTABLE, "message": f"timing: {error}"}

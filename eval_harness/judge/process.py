@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from data.graph import MalformedGraphError
 from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.errors import DeviceLostError, HarnessError, JudgeError, ReferenceFailedError
@@ -21,7 +22,10 @@ from eval_harness.verdict import Verdict
 START_TIMEOUT_S = 180.0
 GRACE_S = 120.0
 """Beyond the task's own limit: loading, tracing, comparing."""
-_KINDS = {kind.__name__: kind for kind in (HarnessError, JudgeError, ReferenceFailedError, DeviceLostError)}
+_KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in (HarnessError, JudgeError, ReferenceFailedError, DeviceLostError, MalformedGraphError)
+}
 
 
 class JudgeProcess:
@@ -65,7 +69,10 @@ class JudgeProcess:
         seed: int,
         progress: Callable[[str], None] | None = None,
     ) -> Verdict:
-        """One evaluation. Raises HarnessError; after a JudgeError the process is gone and start() makes a fresh one."""
+        """One evaluation. Raises HarnessError, or MalformedGraphError for the task's own files.
+
+        After a JudgeError the process is gone and start() makes a fresh one.
+        """
         if self._channel is None:
             self.start()
         assert self._channel is not None
