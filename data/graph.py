@@ -147,6 +147,10 @@ class Graph:
                 found += parse_meta(self.files[file_name], f"{self.name}/{file_name}", role=role)
         by_name = {spec.name: spec for spec in sorted(found, key=lambda spec: spec.class_name)}
         missing = [argument for argument in self.arguments if argument not in by_name]
+        if missing and WEIGHT_META_FILE not in self.files:
+            raise MalformedGraphError(
+                f"{self.name}/{WEIGHT_META_FILE}: missing; it names shape and dtype of each argument of forward"
+            )
         if missing:
             raise MalformedGraphError(
                 f"{self.name}/{WEIGHT_META_FILE}: no meta class for the argument {missing[0]!r} of forward "

@@ -67,6 +67,8 @@ class Candidate:
     @cached_property
     def rule_names(self) -> tuple[str, ...]:
         """Stems of the rule files, in the order in which they are applied."""
+        if f"pass_dir/{MANIFEST_FILE}" in self.files and MANIFEST_FILE not in self.files:
+            raise MalformedCandidateError(f"{MANIFEST_FILE}: not here, but in pass_dir/ below; give that folder")
         if MANIFEST_FILE not in self.files:
             raise MalformedCandidateError(
                 f"{MANIFEST_FILE}: missing; write a JSON list of the rule files' stems, such as [\"FuseGelu\"]"

@@ -162,7 +162,7 @@ def test_unknown_name_and_unreadable_file(tmp_path: Path) -> None:
         ({"model.py": None}, "model.py: missing"),
         ({"graph_net.json": b"{"}, "graph_net.json: not JSON"),
         ({"graph_net.json": json.dumps({"framework": "paddle"}).encode()}, "PyTorch graphs only"),
-        ({"weight_meta.py": None}, "no meta class for the argument 'in_0'"),
+        ({"weight_meta.py": None}, "weight_meta.py: missing"),
         ({"weight_meta.py": META.replace('"in_0"', "open('x')").encode()}, "weight_meta.py:2"),
         ({"model.py": b"class GraphModule(:"}, "model.py:1"),
         ({"model.py": b"\xff\xfe"}, "not UTF-8"),

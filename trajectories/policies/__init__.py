@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,10 +51,13 @@ def make_policy(settings: Mapping[str, Any], *, factories: Mapping[str, PolicyFa
     module = importlib.import_module(module_name)
     policy_class = getattr(module, class_name)
     if config_name is None:
-        try:
-            return policy_class(**own)
-        except TypeError as error:
-            raise UserError(f"policy ({kind}): {error}") from None
+        known = list(inspect.signature(policy_class).parameters)
+        for key in own:
+            if key not in known:
+                nearest = difflib.get_close_matches(key, [*known, "kind"], n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"it has {', '.join(known)}"
+                raise UserError(f"policy.{key} ({kind}): no such key; {hint}")
+        return policy_class(**own)
     return policy_class(_validated(getattr(module, config_name), own, kind))
 
 
