@@ -5,8 +5,11 @@ cannot be made on a laptop; a command that imports torch to print its help takes
 """
 
 import ast
+import itertools
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -138,3 +141,25 @@ def test_the_records_load_without_torch() -> None:
 def test_the_command_line_is_built_without_anything_heavy() -> None:
     loaded = modules_loaded_by("from scripts.cli import build_parser; build_parser()")
     assert not loaded & (HEAVY | {"pydantic", "omegaconf", "pyarrow", "jinja2", "openai", "numpy"})
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    """The judge once imported scipy, which every developer had and a fresh environment had not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *itertools.chain.from_iterable(project["optional-dependencies"].values())]
+    names = {re.split(r"[^A-Za-z0-9_-]", entry)[0].lower().replace("-", "_") for entry in declared}
+    names |= {{"pyyaml": "yaml"}.get(name, name) for name in names} | {"tokenizers", "huggingface_hub", "markupsafe"}
+    own = {"data", "eval_harness", "trajectories", "training", "scripts", "configs"}
+    undeclared = set()
+    for package in sorted(own - {"configs"}):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    modules = [node.module]
+                undeclared |= {
+                    (str(path.relative_to(ROOT)), top)
+                    for top in (module.split(".")[0] for module in modules)
+                    if top not in names and top not in own and top not in sys.stdlib_module_names
+                }
+    assert not undeclared
