@@ -32,7 +32,6 @@ from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Verdict, V
 Progress = Callable[[str], None]
 TIMED_LEVEL = 1
 """A graph that is first correct at or below this tolerance level is timed."""
-BASELINES = (EAGER, INDUCTOR)
 
 
 def evaluate(
