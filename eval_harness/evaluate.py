@@ -70,7 +70,7 @@ class _Evaluation:
 
     @property
     def _guarded(self) -> bool:
-        return self.baseline is None and self.protocol.integrity == "full"
+        return self.baseline is None and self.protocol.integrity == "full" and self.protocol.checks("dispatch")
 
     def run(self) -> Verdict:
         if self.candidate is not None and (verdict := self._sources(self.candidate)):
@@ -96,7 +96,8 @@ class _Evaluation:
         self.progress("source rules")
         if problem := syntax_error(candidate):
             return self._all(Outcome.COMPILE_ERROR, problem)
-        self.folder_violations = check_sources(candidate, level=self.protocol.integrity)
+        if self.protocol.checks("source"):
+            self.folder_violations = check_sources(candidate, level=self.protocol.integrity)
         if self.folder_violations:
             return self._all(Outcome.VIOLATION, _first_message(self.folder_violations))
         return None
@@ -110,7 +111,8 @@ class _Evaluation:
             outcome = Outcome.COMPILE_ERROR if failure.kind == "runtime" else failed.outcome
             return self._all(outcome, failed.message, session)
         self._clock("load")
-        self.folder_violations = [violation for rule in session.rules for violation in rule.violations]
+        if self.protocol.checks("structure"):
+            self.folder_violations = [violation for rule in session.rules for violation in rule.violations]
         if self.folder_violations:
             return self._all(Outcome.VIOLATION, _first_message(self.folder_violations), session)
         return None
@@ -198,7 +200,7 @@ class _Evaluation:
             raise GraphFailure(Outcome.COMPILE_ERROR, str(error)) from None
         self._clock("match")
         fields["match_report"] = rewritten.report
-        if rewritten.violations:
+        if rewritten.violations and self.protocol.checks("structure"):
             raise GraphFailure(Outcome.VIOLATION, _first_message(rewritten.violations), rewritten.violations)
         if not rewritten.num_matches:
             raise GraphFailure(Outcome.NO_MATCH, rewritten.report)
@@ -259,6 +261,7 @@ class _Evaluation:
             as_covered=scores.as_covered if scores else None,
             es=scores.es if scores else {},
             violations=self.folder_violations,
+            disabled_layers=list(self.protocol.disabled_layers),
             graphs=graphs,
             machine=describe_machine(self.bench.device) | {"aa_floor_log_ratio": self.bench.aa_floor},
             versions=describe_versions(),

@@ -167,5 +167,6 @@ def _brought_down(
         as_score=scores.as_score,
         as_covered=scores.as_covered,
         es=scores.es,
+        disabled_layers=list(protocol.disabled_layers),
         graphs=graphs,
     )

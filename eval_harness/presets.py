@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from eval_harness.errors import UserError
+from eval_harness.verdict import Layer
 
 
 class EvaluationProtocol(BaseModel):
@@ -44,8 +45,20 @@ class EvaluationProtocol(BaseModel):
     batch_invariance: Literal["off", "report", "enforce"] = "off"
     integrity: Literal["full", "upstream"] = "full"
     """All layers of DESIGN section 6, or upstream's two allow-lists only."""
+    disabled_layers: tuple[Layer, ...] = ()
+    """Integrity layers that are switched off, to find out what the others catch. For benches and tests: the verdict
+    says so, and neither selection nor a report takes it."""
     slowdown_exponent: float = 0.0
     """p of the score: s^(p+1) for a correct graph slower than eager."""
+
+    @field_validator("disabled_layers")
+    @classmethod
+    def _each_once(cls, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(sorted(set(layers)))
+
+    def checks(self, layer: Layer) -> bool:
+        """Whether a layer's findings count."""
+        return layer not in self.disabled_layers
 
 
 PRESETS: dict[str, EvaluationProtocol] = {

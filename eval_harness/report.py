@@ -49,6 +49,7 @@ def build_report(
     twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
     if twice:
         raise UserError(f"report: two rows are named {twice[0]!r}; name each row once")
+    _refuse_disabled_layers(rows)
     warnings = _incomparable(rows)
     if warnings and not allow_mixed:
         raise UserError(f"report: {warnings[0]}; evaluate alike, or allow mixed rows")
@@ -132,6 +133,18 @@ def _task_cell(verdict: Verdict | None) -> dict[str, Any] | None:
         "reason": failing[0].message if failing else "",
         "candidate_hash": verdict.candidate_hash,
     }
+
+
+def _refuse_disabled_layers(rows: Sequence[ReportRow]) -> None:
+    """A figure that was made with an integrity layer off is nobody's result, mixed or not."""
+    for row in rows:
+        for verdict in row.verdicts.values():
+            if verdict.disabled_layers:
+                layers = ", ".join(verdict.disabled_layers)
+                raise UserError(
+                    f"report: row {row.name!r}, task {verdict.task_id}: evaluated with integrity layers switched off "
+                    f"({layers}); evaluate again without disabled_layers"
+                )
 
 
 def _incomparable(rows: Sequence[ReportRow]) -> list[str]:

@@ -7,7 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added Verdict.disabled_layers and GraphVerdict.unseen."""
+
+Layer = Literal["source", "structure", "dispatch", "provenance", "behaviour"]
+"""An integrity layer (DESIGN section 6)."""
 
 TOLERANCE_LEVELS = tuple(range(-10, 5))
 """The paper's t (PassNet, section on ES_t)."""
@@ -61,7 +65,7 @@ class Violation(BaseModel):
 
     rule: str
     """Stable id, such as "source.import" or "structure.traced-compute"."""
-    layer: Literal["source", "structure", "dispatch", "provenance", "behaviour"]
+    layer: Layer
     file: str | None = None
     line: int | None = None
     message: str
@@ -136,6 +140,8 @@ class Verdict(BaseModel):
     """Tolerance level ("-10" .. "4") -> ES_t."""
     violations: list[Violation] = []
     """Of the folder as a whole."""
+    disabled_layers: list[Layer] = []
+    """Integrity layers that were switched off: such a verdict is for benches and tests, never for selection."""
     graphs: list[GraphVerdict]
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
@@ -146,6 +152,17 @@ class Verdict(BaseModel):
     """Seconds by stage."""
     candidate_output: str = ""
     """What the candidate printed, clipped; text for a reader, never parsed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_older_versions(cls, data: Any) -> Any:
+        """A record of an older version as one of this version: what it does not say was not there then."""
+        if not isinstance(data, dict) or "schema_version" not in data:
+            return data
+        version = data["schema_version"]
+        if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+            raise ValueError(f"schema_version {version}: this version of Passwright reads 1 to {SCHEMA_VERSION}")
+        return data | {"schema_version": SCHEMA_VERSION}
 
     @model_validator(mode="after")
     def _scores_only_when_complete(self) -> Verdict:

@@ -98,9 +98,12 @@ def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
         return "never evaluated a pass"
     if trajectory.best_evaluation is None:
         return "no evaluation has a score"
+    shown = trajectory.evaluations[trajectory.best_evaluation].verdict
+    for verdict in (shown, trajectory.final_verdict):
+        if verdict is not None and verdict.disabled_layers:
+            return f"evaluated with integrity layers switched off ({', '.join(verdict.disabled_layers)})"
     if config.preset == "paper":
-        shown = trajectory.evaluations[trajectory.best_evaluation].verdict.as_score or 0.0
-        return None if shown > PAPER_MIN_AS else f"AS is not above {PAPER_MIN_AS}"
+        return None if (shown.as_score or 0.0) > PAPER_MIN_AS else f"AS is not above {PAPER_MIN_AS}"
     return _strict_refusal(trajectory.final_verdict, config)
 
 

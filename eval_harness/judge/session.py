@@ -73,9 +73,10 @@ class Bench:
             (self.baseline_worker,) = self.fork("reference")
         return self.baseline_worker
 
-    def fork(self, *roles: str) -> list[Worker]:
+    def fork(self, *roles: str, checks_plain: bool = True) -> list[Worker]:
         """Confined workers that have said hello; they start side by side. Raises HarnessError."""
-        settings = {
+        settings: dict[str, Any] = {
+            "checks_plain": checks_plain,
             "device": self.device,
             "num_threads": len(self.cores),
             "confinement": {"device": self.device.split(":")[0]},
@@ -119,7 +120,9 @@ class Session:
             (self.reference,) = bench.fork("reference")
             self._candidate = bench.worker_for_baselines()
         else:
-            self.reference, self._candidate = bench.fork("reference", "candidate")
+            self.reference, self._candidate = bench.fork(
+                "reference", "candidate", checks_plain=protocol.checks("behaviour")
+            )
         self._candidate_files: dict[str, Any] | None = None
         self._printed = ""
 
@@ -132,7 +135,7 @@ class Session:
             self._candidate = self.bench.worker_for_baselines()
         else:
             self._printed += self._candidate.output()
-            (self._candidate,) = self.bench.fork("candidate")
+            (self._candidate,) = self.bench.fork("candidate", checks_plain=self.protocol.checks("behaviour"))
             if self._candidate_files is not None:
                 self._load(self._candidate)
         return self._candidate
