@@ -24,6 +24,7 @@ VERBS = {
     "tasks": "scripts.verbs.tasks",
     "show": "scripts.verbs.show",
     "doctor": "scripts.verbs.doctor",
+    "bench": "scripts.verbs.bench",
 }
 """Verb -> module with HELP, add_arguments(parser) and run(args) -> exit status."""
 
@@ -42,7 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="passwright",
         description="Train language models to write graph-compiler passes.",
-        epilog="exit status: 0 done, 2 your mistake, 3 our failure, 4 --fail-under not met, 130 interrupted",
+        epilog="exit status: 0 done, 2 your mistake, 3 our failure, 4 --fail-under or a bench target not met, "
+        "130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"passwright {_version()}")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="default: warning")

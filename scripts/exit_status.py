@@ -1,7 +1,8 @@
 """Which exception becomes which exit status, for the `passwright` command and for scripts that a launcher starts.
 
-0 done; 2 the user's mistake; 3 our failure; 4 --fail-under not met; 130 interrupted. A mistake is one line on stderr
-that names the file and the cure. A traceback is shown with log level debug only, and kept in a log when it was us.
+0 done; 2 the user's mistake; 3 our failure; 4 --fail-under or a bench target not met; 130 interrupted. A mistake is one
+line on stderr that names the file and the cure. A traceback is shown with log level debug only, and kept in a log when
+it was us.
 """
 
 from __future__ import annotations
