@@ -26,3 +26,8 @@ class ReferenceFailedError(HarnessError):
 
 class DeviceLostError(HarnessError):
     """The device no longer answers its probe."""
+
+
+class MachineLostError(HarnessError):
+    """The machine that held the judge is gone (a node of a cluster): tried again elsewhere, and not counted against
+    the candidate."""

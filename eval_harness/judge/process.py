@@ -36,6 +36,19 @@ class JudgeProcess:
         self._channel: Channel | None = None
         self._process: subprocess.Popen | None = None
 
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a living process to ask; one that died while idle is nobody's failure."""
+        process = self._process
+        return self._channel is not None and process is not None and process.poll() is None
+
+    def interrupt(self) -> None:
+        """End the process from any thread: the evaluation that waits for it fails with JudgeError."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def start(self) -> None:
         """Start the judge and wait until it serves. Raises HarnessError: no candidate had a part in it."""
         ours, theirs = Channel.pair()
@@ -73,7 +86,8 @@ class JudgeProcess:
 
         After a JudgeError the process is gone and start() makes a fresh one.
         """
-        if self._channel is None:
+        if not self.is_started:
+            self.kill()
             self.start()
         assert self._channel is not None
         request: dict[str, Any] = {
