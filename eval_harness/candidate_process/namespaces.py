@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval_harness.candidate_process import syscalls
+from eval_harness.process_tree import become_subreaper, kill_below
 
 _KINDS = {
     "user-namespace": syscalls.CLONE_NEWUSER,
@@ -30,7 +31,7 @@ def enter_namespaces(after_end: Callable[[], None] | None = None) -> dict[str, s
     here: it waits for the child, calls after_end and exits with the child's status; when it is killed, the child dies.
     Only the child has mounts of its own, so after_end can remove what the child left on the host's file system.
     """
-    user, group = os.getuid(), os.getgid()
+    user, group, parent = os.getuid(), os.getgid(), os.getppid()
     state = _unshare_each()
     if state["user-namespace"] == "on":
         try:
@@ -39,9 +40,10 @@ def enter_namespaces(after_end: Callable[[], None] | None = None) -> dict[str, s
             state["user-namespace"] = f"identity not mapped ({error.strerror})"
     child = os.fork()
     if child:
-        _wait_and_end_alike(child, after_end)
+        _wait_and_end_alike(child, parent, after_end)
     with contextlib.suppress(OSError):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.setsid()  # a signal to its own group must not reach the one that waits outside
     state["mount-namespace"] = _try_unshare(syscalls.CLONE_NEWNS)
     return state
 
@@ -75,13 +77,23 @@ def _map_to_self(user: int, group: int) -> None:
     (process / "gid_map").write_text(f"{group} {group} 1")
 
 
-def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> None:
-    """Wait for the child and end as it ended. Never returns."""
-    with contextlib.suppress(OSError):
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+def _wait_and_end_alike(child: int, parent: int, after_end: Callable[[], None] | None) -> None:
+    """Wait for the child, end what it left running, and end as it ended. Never returns."""
     os.closerange(3, 4096)  # the child's descriptors: whoever reads the other end must see it die
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    become_subreaper()  # without a PID namespace its orphans come here
+
+    def end_child(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+
+    # SIGTERM, also when the parent dies, and not SIGKILL: what the child left is still to be removed
+    signal.signal(signal.SIGTERM, end_child)
+    for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        end_child()  # the parent died before this process asked to be told
     status = 0
     while True:
         try:
@@ -91,6 +103,8 @@ def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> Non
             continue
         except ChildProcessError:
             break
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the child's pid may be another's from here on
+    _end_orphans()
     with contextlib.suppress(Exception):
         if after_end is not None:
             after_end()
@@ -103,3 +117,14 @@ def _wait_and_end_alike(child: int, after_end: Callable[[], None] | None) -> Non
         os.kill(os.getpid(), number)
         os._exit(128 + number)
     os._exit(code)
+
+
+def _end_orphans() -> None:
+    """Kill and reap what the child left behind: nothing, where it had a PID namespace."""
+    for _ in range(100):
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            kill_below(os.getpid())
