@@ -1,0 +1,1 @@
+EPS: float = 1e-6
