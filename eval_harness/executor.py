@@ -1,33 +1,26 @@
-"""Where evaluations run. Callers depend on the Evaluator protocol only. Loads without torch.
+"""Where evaluations run: callers depend on the Evaluator protocol only. Loads without torch.
 
-LocalExecutor keeps num_judges judge processes on this machine and queues evaluations for them. Failures of ours are
-retried on a fresh judge; a candidate that brings down two fresh judges is a RUNTIME_ERROR; an UNSTABLE verdict is tried
-again and, if it stays so, returned incomplete.
+LocalExecutor: judge processes on this machine. RayExecutor (ray_executor.py): judges on a Ray cluster. HttpEvaluator
+(http_evaluator.py): somebody else's service (serving.py). executor_config.py chooses among them.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
-import queue
-import secrets
-import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from data.task import Task
 from eval_harness.candidate import Candidate
-from eval_harness.errors import HarnessError, JudgeError, ReferenceFailedError
+from eval_harness.errors import UserError
 from eval_harness.judge.process import JudgeProcess
+from eval_harness.judge_pool import DEFAULT_MAX_WAITING, JudgePool
+from eval_harness.pool_records import Progress
 from eval_harness.presets import EvaluationProtocol
-from eval_harness.scores import score_verdict
-from eval_harness.verdict import GraphVerdict, Outcome, Verdict
+from eval_harness.verdict import Verdict
 
-log = logging.getLogger(__name__)
-
-MAX_TRIES = 2
-SEED_BITS = 48
+DEFAULT_IN_FLIGHT = 32
 
 
 class Evaluator(Protocol):
@@ -44,129 +37,60 @@ class Evaluator(Protocol):
     def close(self) -> None: ...
 
 
-class LocalExecutor:
-    """Judges on this machine, all for one device. A context manager."""
+class LocalExecutor(JudgePool):
+    """Judges on this machine. A context manager.
+
+    One evaluation at a time uses a device, whoever asks: judges share its file lock with those of other processes.
+    """
 
     def __init__(
-        self, device: str = "cpu", num_judges: int = 1, *, progress: Callable[[str], None] | None = None
+        self,
+        device: str | Sequence[str] = "cpu",
+        num_judges: int = 1,
+        *,
+        progress: Progress | None = None,
+        max_waiting: int = DEFAULT_MAX_WAITING,
     ) -> None:
-        self.device = device
-        self._progress = progress
-        self._jobs: queue.PriorityQueue = queue.PriorityQueue()
-        self._order = itertools.count()
-        self._closed = self._joined = False
-        self._judges = [JudgeProcess(device) for _ in range(num_judges)]
-        self._threads = [threading.Thread(target=self._serve, args=(judge,), daemon=True) for judge in self._judges]
-        for thread in self._threads:
-            thread.start()
+        """device: "cpu", "cuda:i", "cuda" (every visible GPU) or a list. num_judges: for each device."""
+        devices = expand_devices(device)
+        self.device = device if isinstance(device, str) else devices[0].partition(":")[0]
+        judges = [JudgeProcess(each) for _ in range(num_judges) for each in devices]
+        super().__init__(judges, progress=progress, max_waiting=max_waiting)
 
-    def __enter__(self) -> LocalExecutor:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            # an error or Ctrl-C passes through: what runs is worth nothing any more, and is not tried again
-            self._closed = True
-            for judge in self._judges:
-                judge.kill()
-        self.close()
+def expand_devices(device: str | Sequence[str]) -> list[str]:
+    """The devices meant: "cuda" is every GPU that this process may see. Imports torch for that only."""
+    if device == "cuda":
+        import torch
 
-    def submit(
-        self, candidate: Candidate | str, task: Task, *, protocol: EvaluationProtocol, seed: int | None = None
-    ) -> Future[Verdict]:
-        """Queue one evaluation. See Evaluator."""
-        if self._closed:
-            raise RuntimeError("the executor is closed")
-        future: Future[Verdict] = Future()
-        job = (candidate, task, protocol, secrets.randbits(SEED_BITS) if seed is None else seed)
-        self._jobs.put((0, next(self._order), future, job))
-        return future
+        # asks the driver's management library: creates no CUDA context here
+        return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cuda:0"]
+    devices = [device] if isinstance(device, str) else list(device)
+    if not devices or len(set(devices)) != len(devices):
+        raise UserError(f"devices {devices}: name each device once, and at least one")
+    return devices
 
-    def close(self) -> None:
-        """Finish what runs, cancel what waits, end the judges."""
-        if self._joined:
-            return
-        self._closed = self._joined = True
-        while True:
-            try:
-                future = self._jobs.get_nowait()[2]
-            except queue.Empty:
-                break
+
+def evaluate_all(
+    evaluator: Evaluator,
+    requests: Iterable[tuple[Candidate | str, Task]],
+    *,
+    protocol: EvaluationProtocol,
+    max_in_flight: int = DEFAULT_IN_FLIGHT,
+) -> Iterator[Verdict]:
+    """Verdicts in the order of the requests, which are read as they are needed.
+
+    An evaluation's error is raised at its place; then, and when the iterator is closed early, what still waits is
+    cancelled.
+    """
+    in_flight: deque[Future[Verdict]] = deque()
+    try:
+        for candidate, task in requests:
+            if len(in_flight) >= max_in_flight:
+                yield in_flight.popleft().result()
+            in_flight.append(evaluator.submit(candidate, task, protocol=protocol))
+        while in_flight:
+            yield in_flight.popleft().result()
+    finally:
+        for future in in_flight:
             future.cancel()
-        for _ in self._threads:
-            self._jobs.put((-1, next(self._order), None, None))
-        for thread in self._threads:
-            thread.join(timeout=15)
-        for judge in self._judges:
-            judge.kill()
-
-    def _serve(self, judge: JudgeProcess) -> None:
-        while True:
-            _, _, future, job = self._jobs.get()
-            if future is None:
-                judge.close()
-                return
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(self._evaluate(judge, *job))
-            except BaseException as error:
-                future.set_exception(error)
-
-    def _evaluate(
-        self, judge: JudgeProcess, candidate: Candidate | str, task: Task, protocol: EvaluationProtocol, seed: int
-    ) -> Verdict:
-        failure: HarnessError | None = None
-        verdict: Verdict | None = None
-        num_lost = 0
-        for attempt in range(MAX_TRIES):
-            try:
-                # a retry must not meet the draws that the candidate has seen
-                verdict = judge.evaluate(
-                    candidate, task, protocol, seed=(seed + attempt) % (1 << SEED_BITS), progress=self._progress
-                )
-                if verdict.complete:
-                    return verdict
-            except ReferenceFailedError:
-                raise
-            except HarnessError as error:
-                if self._closed:
-                    raise
-                failure = error
-                num_lost += isinstance(error, JudgeError)
-                log.warning("evaluation of %s: %s; trying again", task.task_id, error)
-                judge.kill()
-        if verdict is not None:
-            return verdict
-        if num_lost == MAX_TRIES and isinstance(candidate, Candidate):
-            return _brought_down(candidate, task, protocol, self.device, str(failure))
-        assert failure is not None
-        raise failure
-
-
-def _brought_down(
-    candidate: Candidate, task: Task, protocol: EvaluationProtocol, device: str, reason: str
-) -> Verdict:
-    graphs = [
-        GraphVerdict(
-            graph=graph.name,
-            graph_hash=graph.content_hash,
-            outcome=Outcome.RUNTIME_ERROR,
-            message=f"brought down two fresh judges: {reason}",
-        )
-        for graph in task.graphs
-    ]
-    scores = score_verdict(graphs, protocol.scoring, protocol.slowdown_exponent)
-    return Verdict(
-        candidate_hash=candidate.candidate_hash,
-        task_id=task.task_id,
-        task_hash=task.content_hash,
-        protocol=protocol.name,
-        device=device,
-        complete=True,
-        as_score=scores.as_score,
-        as_covered=scores.as_covered,
-        es=scores.es,
-        disabled_layers=list(protocol.disabled_layers),
-        graphs=graphs,
-    )
