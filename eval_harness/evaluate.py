@@ -19,8 +19,9 @@ from eval_harness.candidate import Candidate
 from eval_harness.coverage import coverage
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
+from eval_harness.judge.graph_loading import load_baseline, load_rewritten
 from eval_harness.judge.graph_timing import measure_speedup, node_seconds
-from eval_harness.judge.session import EAGER, INDUCTOR, Bench, Session
+from eval_harness.judge.session import Bench, Session
 from eval_harness.judge.workers import WorkerFailure
 from eval_harness.machine import describe_machine, describe_versions
 from eval_harness.presets import EvaluationProtocol
@@ -207,31 +208,11 @@ class _Evaluation:
         return rewritten
 
     def _load_graph(self, session: Session, graph: Graph, rewritten: Rewrite | None) -> None:
-        eager: dict[str, Any] = {
-            "kind": "eager",
-            "name": graph.name,
-            "files": dict(graph.files),
-            "arguments": list(graph.arguments),
-            "ir": self.bench.trace(graph).ir.to_json(),
-        }
-        session.ask_reference("load_graph", apply="direct", **eager)
-        try:
-            if rewritten is None:
-                how = "direct" if self.baseline == EAGER else self.baseline
-                how = "inductor_guarded" if how == INDUCTOR and self.protocol.apply == "compile" else how
-                session.candidate.ask("load_graph", timeout_s=self.protocol.graph_timeout_s, apply=how, **eager)
-            else:
-                fields: dict[str, Any] = eager | {
-                    "kind": "rewritten",
-                    "ir": rewritten.ir.to_json(),
-                    "original_ir": eager["ir"],
-                    "num_outputs": {rule.rule: rule.num_outputs for rule in session.rules if rule.returns_tuple},
-                }
-                session.candidate.ask(
-                    "load_graph", timeout_s=self.protocol.graph_timeout_s, apply=self.protocol.apply, **fields
-                )
-        except WorkerFailure as failure:
-            raise GraphFailure.of_worker(failure, "building the rewritten graph") from None
+        traced = self.bench.trace(graph)
+        if rewritten is not None:
+            load_rewritten(session, traced, rewritten)
+        elif self.baseline is not None:
+            load_baseline(session, traced, self.baseline)
 
     def _all(self, outcome: Outcome, message: str, session: Session | None = None) -> Verdict:
         """The same outcome for every graph."""

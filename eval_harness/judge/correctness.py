@@ -98,8 +98,8 @@ def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta
             seed = PASSNET_INPUT_SEED if protocol.inputs == "passnet" else session.seed()
             # a spread draw may be too much for eager itself; it is then redrawn without
             buffers.write(_draw(session, graph, seed, spread=draw % 2 == 1 and redraws == 0))
-            ours, our_inputs = _candidate_call(session, graph, buffers, metas, guard=draw == guard_draw)
-            expected, their_inputs = _reference_call(session, buffers, metas)
+            ours, our_inputs = call_candidate(session, graph, buffers, metas, guard=draw == guard_draw)
+            expected, their_inputs = call_reference(session, buffers, metas)
             if not _counts(session, graph, buffers, metas, expected) and redraws < MAX_REDRAWS:
                 redraws += 1
                 continue
@@ -118,9 +118,10 @@ def _draw(session: Session, graph: Graph, seed: int, *, spread: bool) -> dict[st
     return draw_inputs(graph, seed=seed, mode=mode, spread=spread and mode == "robust")
 
 
-def _candidate_call(
+def call_candidate(
     session: Session, graph: Graph, buffers: InputSet, metas: Sequence[OutputMeta], *, guard: bool
 ) -> tuple[list[torch.Tensor], list[np.ndarray]]:
+    """One call on what the buffers hold: its outputs, and its inputs afterwards. Raises GraphFailure."""
     timeout_s = min(session.protocol.graph_timeout_s, max(session.seconds_left(), 1.0))
     worker = session.candidate
     try:
@@ -135,9 +136,10 @@ def _candidate_call(
         raise GraphFailure.of_worker(failure, "running the rewritten graph") from None
 
 
-def _reference_call(
+def call_reference(
     session: Session, buffers: InputSet, metas: Sequence[OutputMeta]
 ) -> tuple[list[torch.Tensor], list[np.ndarray]]:
+    """The same of eager. Raises ReferenceFailedError."""
     session.ask_reference("load_set", **buffers.load_message(fresh=True))
     session.ask_reference("call", set=0)
     return _collect(session.reference, buffers, metas, 0, session.protocol.graph_timeout_s)
@@ -162,12 +164,7 @@ def _counts(
     fits = session.bench.oracle_fits
     if fits.get(graph.content_hash) is False:
         return True
-    session.ask_reference("load_set", **buffers.load_message(fresh=False))
-    described = session.ask_reference("oracle", set=0)["outputs"]
-    oracle_metas = _metas(described, graph)
-    items, (slots,) = output_slots(oracle_metas, [ORACLE_CALL])
-    session.ask_reference("deliver", items=items)
-    oracle = [buffers.read_output(session.reference, slot) for slot in slots]
+    oracle = oracle_outputs(session, graph, buffers)
     is_met = all(
         oracle_ok(eager, exact, meta.dtype)
         for eager, exact, meta in zip(expected, oracle, metas, strict=True)
@@ -179,6 +176,15 @@ def _counts(
         fits[graph.content_hash] = False
         return True
     return is_met
+
+
+def oracle_outputs(session: Session, graph: Graph, buffers: InputSet) -> list[torch.Tensor]:
+    """The graph in float64 on what the buffers hold. Raises ReferenceFailedError."""
+    session.ask_reference("load_set", **buffers.load_message(fresh=False))
+    described = session.ask_reference("oracle", set=0)["outputs"]
+    items, (slots,) = output_slots(_metas(described, graph), [ORACLE_CALL])
+    session.ask_reference("deliver", items=items)
+    return [buffers.read_output(session.reference, slot) for slot in slots]
 
 
 def _metas(described: Sequence[dict[str, Any]], graph: Graph) -> list[OutputMeta]:
