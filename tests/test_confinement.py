@@ -20,6 +20,7 @@ LAYERS = {
     *("user-namespace", "mount-namespace", "ipc-namespace", "pid-namespace", "network-namespace"),
     *("read-only-root", "proc", "private-tmp", "private-dev", "hidden-sources"),
     *("environment", "rlimits", "no-new-privileges", "landlock", "landlock-tcp", "landlock-scope", "capabilities"),
+    *("killed-first", "process-limit", "seccomp"),
 }
 FORK_AND_CONFINE = """
 import json, os, sys

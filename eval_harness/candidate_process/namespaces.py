@@ -10,10 +10,11 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from eval_harness.candidate_process import syscalls
+from eval_harness.candidate_process import fork_limit, syscalls
 from eval_harness.process_tree import become_subreaper, kill_below
 
 _KINDS = {
@@ -24,8 +25,9 @@ _KINDS = {
 }
 
 
-def enter_namespaces(after_end: Callable[[], None] | None = None) -> dict[str, str]:
-    """Move this process into namespaces of its own; returns, in the child that is PID 1 there, layer -> "on" or why.
+def enter_namespaces(after_end: Callable[[], None] | None = None) -> tuple[dict[str, str], fork_limit.Gate]:
+    """Move this process into namespaces of its own; returns, in the child that is PID 1 there, layer -> "on" or why,
+    and what reaches the process that waits outside.
 
     The process must have one thread. uid and gid are mapped to themselves. The caller's process never returns from
     here: it waits for the child, calls after_end and exits with the child's status; when it is killed, the child dies.
@@ -38,14 +40,17 @@ def enter_namespaces(after_end: Callable[[], None] | None = None) -> dict[str, s
             _map_to_self(user, group)
         except OSError as error:
             state["user-namespace"] = f"identity not mapped ({error.strerror})"
+    outside, inside = socket.socketpair()
     child = os.fork()
     if child:
-        _wait_and_end_alike(child, parent, after_end)
+        inside.close()
+        _wait_and_end_alike(child, parent, outside, after_end)
+    outside.close()
     with contextlib.suppress(OSError):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()  # a signal to its own group must not reach the one that waits outside
     state["mount-namespace"] = _try_unshare(syscalls.CLONE_NEWNS)
-    return state
+    return state, fork_limit.Gate(inside)
 
 
 def _unshare_each() -> dict[str, str]:
@@ -77,9 +82,13 @@ def _map_to_self(user: int, group: int) -> None:
     (process / "gid_map").write_text(f"{group} {group} 1")
 
 
-def _wait_and_end_alike(child: int, parent: int, after_end: Callable[[], None] | None) -> None:
-    """Wait for the child, end what it left running, and end as it ended. Never returns."""
-    os.closerange(3, 4096)  # the child's descriptors: whoever reads the other end must see it die
+def _wait_and_end_alike(
+    child: int, parent: int, channel: socket.socket, after_end: Callable[[], None] | None
+) -> None:
+    """Wait for the child, answering its forks, end what it left running, and end as it ended. Never returns."""
+    # the child's descriptors: whoever reads the other end must see it die
+    os.closerange(3, channel.fileno())
+    os.closerange(channel.fileno() + 1, 4096)
     become_subreaper()  # without a PID namespace its orphans come here
 
     def end_child(*_: object) -> None:
@@ -94,15 +103,7 @@ def _wait_and_end_alike(child: int, parent: int, after_end: Callable[[], None] |
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         end_child()  # the parent died before this process asked to be told
-    status = 0
-    while True:
-        try:
-            _, status = os.waitpid(child, 0)
-            break
-        except InterruptedError:
-            continue
-        except ChildProcessError:
-            break
+    status = fork_limit.wait_and_answer(child, channel)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the child's pid may be another's from here on
     _end_orphans()
     with contextlib.suppress(Exception):

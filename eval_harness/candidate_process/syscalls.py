@@ -18,7 +18,8 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 32, 4096, 8192, 16384, 1 << 18
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID = 1, 2
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 1, 4, 24, 38, 47
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 38, 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 # the same on every architecture since Linux 5.12
@@ -101,3 +102,14 @@ def landlock_add_path(ruleset: int, rule: ctypes.Structure) -> None:
 
 def landlock_restrict_self(ruleset: int) -> None:
     _check(_syscall(_SYS_LANDLOCK[2], ruleset, 0), "landlock_restrict_self")
+
+
+class FilterProgram(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+def seccomp(number: int, operation: int, flags: int, program: FilterProgram) -> int:
+    """seccomp(2), whose own number differs by architecture; a descriptor where a listener was asked for."""
+    return _check(_syscall(number, operation, flags, ctypes.byref(program)), "seccomp")
