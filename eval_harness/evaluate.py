@@ -1,6 +1,7 @@
 """evaluate(candidate, task, protocol) -> Verdict: the stages, top to bottom, each cheaper than the next.
 
-    source rules -> load -> for each graph: match -> correctness (with the dispatch guard) -> timing -> scores
+    source rules -> load -> for each graph: match -> correctness (with the dispatch guard) -> unseen shapes -> timing
+    -> scores
 
 Runs inside a judge process; callers outside use an executor (executor.py), which starts judges and retries what is our
 failure. A stage's failure ends that graph; a violation in one graph makes all of them VIOLATION.
@@ -17,11 +18,13 @@ from data.graph import Graph
 from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.coverage import coverage
+from eval_harness.comparison import OutputMeta
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
 from eval_harness.judge.graph_loading import load_baseline, load_rewritten
 from eval_harness.judge.graph_timing import measure_speedup, node_seconds
 from eval_harness.judge.session import Bench, Session
+from eval_harness.judge.unseen import UnseenFailure, check_unseen
 from eval_harness.judge.workers import WorkerFailure
 from eval_harness.machine import describe_machine, describe_versions
 from eval_harness.presets import EvaluationProtocol
@@ -68,6 +71,8 @@ class _Evaluation:
         self.folder_violations: list[Violation] = []
         self.timings: dict[str, float] = {}
         self.started = time.monotonic()
+        self.num_graphs_left = len(task.graphs)
+        self.unseen_left = protocol.max_unseen_graphs
 
     @property
     def _guarded(self) -> bool:
@@ -86,6 +91,7 @@ class _Evaluation:
             for index, graph in enumerate(self.task.graphs):
                 self.progress(f"graph {index + 1}/{len(self.task.graphs)} {graph.name}")
                 graphs.append(self._graph(session, graph, is_timed=time_at_once))
+                self.num_graphs_left -= 1
             if not time_at_once:
                 self._time_some(session, graphs)
             return self._verdict(graphs, session)
@@ -146,11 +152,59 @@ class _Evaluation:
                 self.bench.trace(graph), rewritten.replaced_nodes, node_seconds(session, graph)
             )
             self._clock("coverage")
-        if is_timed and level is not None and level <= TIMED_LEVEL:
-            level = measure_speedup(session, graph, metas, level, fields, guarded=self._guarded)
-            self._clock("timing")
+        if level is not None and level <= TIMED_LEVEL:
+            if rewritten is not None and self._is_checked_unseen(session):
+                self._unseen(session, graph, rewritten, level, fields)
+            if is_timed:
+                level = self._time(session, graph, rewritten, metas, level, fields)
         fields["max_abs_difference"] = result.max_abs_difference
         _book_level(fields, level, result.message)
+
+    def _is_checked_unseen(self, session: Session) -> bool:
+        """All graphs, or a secret choice: each of those left with the same chance."""
+        protocol = self.protocol
+        if not (protocol.unseen_shapes or protocol.unseen_dtypes) or protocol.clock != "paired":
+            return False
+        if self.unseen_left is None:
+            return True
+        if session.generator.random() * self.num_graphs_left >= self.unseen_left:
+            return False
+        self.unseen_left -= 1
+        return True
+
+    def _unseen(
+        self, session: Session, graph: Graph, rewritten: Rewrite, level: int, fields: dict[str, Any]
+    ) -> None:
+        try:
+            fields["unseen"] = check_unseen(session, self.bench.trace(graph), level)
+        except UnseenFailure as failure:
+            fields["unseen"] = failure.checks
+            raise
+        self._load_graph(session, graph, rewritten)
+        self._clock("unseen shapes")
+
+    def _time(
+        self,
+        session: Session,
+        graph: Graph,
+        rewritten: Rewrite | None,
+        metas: Sequence[OutputMeta],
+        level: int,
+        fields: dict[str, Any],
+    ) -> int:
+        """first_correct_t with the timed calls' outputs counted."""
+        try:
+            return measure_speedup(session, graph, metas, level, fields, guarded=self._guarded)
+        except GraphFailure as failure:
+            if not fields.get("unseen") or failure.outcome is not Outcome.RUNTIME_ERROR or self.baseline is not None:
+                raise
+            # what a kernel wrote out of bounds at another shape may show only now: the task's own shapes get a process
+            # that has seen no other
+            session.candidate.kill()
+            self._load_graph(session, graph, rewritten)
+            return measure_speedup(session, graph, metas, level, fields, guarded=self._guarded)
+        finally:
+            self._clock("timing")
 
     def _book_failure(self, session: Session, failure: GraphFailure, fields: dict[str, Any]) -> None:
         if failure.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):

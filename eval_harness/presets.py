@@ -39,6 +39,12 @@ class EvaluationProtocol(BaseModel):
     """Upstream clock only."""
     max_timed_graphs: int | None = None
     """Time at most this many graphs, stratified, redrawn secretly each time; None times all."""
+    unseen_shapes: int = Field(default=2, ge=0)
+    """Shapes outside the task at which a graph is checked, where it can be made there and a rule matches it."""
+    unseen_dtypes: int = Field(default=1, ge=0)
+    """Dtypes likewise."""
+    max_unseen_graphs: int | None = Field(default=None, ge=0)
+    """Check at most this many graphs so, chosen secretly; None checks all."""
     graph_timeout_s: float = Field(default=60.0, gt=0)
     """Wall clock that a candidate may take for one graph up to timing, compilation included."""
     task_timeout_s: float = Field(default=900.0, gt=0)
@@ -70,6 +76,7 @@ PRESETS: dict[str, EvaluationProtocol] = {
         max_noise=1.5,
         gpu_time=False,
         max_timed_graphs=8,
+        max_unseen_graphs=2,
         task_timeout_s=300.0,
     ),
     "passnet": EvaluationProtocol(
@@ -78,6 +85,8 @@ PRESETS: dict[str, EvaluationProtocol] = {
         inputs="passnet",
         scoring="paper",
         num_draws=1,
+        unseen_shapes=0,
+        unseen_dtypes=0,
         clock="upstream",
         integrity="upstream",
     ),

@@ -21,6 +21,7 @@ from eval_harness.judge.workers import Worker, WorkerFailure, Zygote
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.rewriting import RuleDescription
 from eval_harness.tracing import TracedGraph, trace_graph
+from eval_harness.variants import VariantSource
 
 HELLO_TIMEOUT_S = 120.0
 PROBE_TIMEOUT_S = 30.0
@@ -40,6 +41,8 @@ class Bench:
     """Content hash -> traced graph."""
     node_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     """Content hash -> eager seconds of each node, for coverage."""
+    variants: dict[str, VariantSource] = field(default_factory=dict)
+    """Content hash -> the graph at shapes outside the task."""
     oracle_fits: dict[str, bool] = field(default_factory=dict)
     """Content hash and input mode -> whether eager can meet the float64 oracle at all."""
     baseline_worker: Worker | None = None
