@@ -18,8 +18,10 @@ from typing import Any
 import torch
 
 from data.graph import Graph, TensorSpec
+from data.inputs import draw_inputs
 from eval_harness.graph_ir import IRGraph
 from eval_harness.graph_values import map_refs
+from eval_harness.ir_execution import build_module
 from eval_harness.tracing import UNKNOWN, TensorMeta, TracedGraph, run_on_fake_tensors, trace_graph
 from eval_harness.variant_changes import (
     MULTIPLES,
@@ -148,6 +150,25 @@ class VariantSource:
             return None
         is_same = _is_same_but_for_integers(traced.ir, self.traced.ir) and _unknown(traced) == _unknown(self.traced)
         return Variant(graph, traced, text, is_dtype) if is_same and not _is_degenerate(traced) else None
+
+
+def runs_on_cpu(variant: Variant) -> bool:
+    """Whether eager runs a variant on real values, where fake tensors cannot tell: indices may leave a table, and on a
+    GPU that costs the process. True where nothing is indexed; False for large graphs, which are not worth a CPU's time.
+    """
+    graph = variant.graph
+    if not needs_growth(graph) and not _unknown(variant.traced):
+        return True
+    if _num_bytes(list(graph.specs.values())) > LARGE_BYTES:
+        return False
+    module = build_module(variant.traced.ir, {}, device=torch.device("cpu"))
+    try:
+        with torch.no_grad():
+            module(*draw_inputs(graph, seed=0).values())
+    except Exception:
+        # whatever eager does not do at this size
+        return False
+    return True
 
 
 def _is_affordable(old: Sequence[TensorSpec], new: Sequence[TensorSpec]) -> bool:

@@ -72,6 +72,19 @@ class Violation(BaseModel):
     """What was found and what to do instead."""
 
 
+class UnseenCheck(BaseModel):
+    """What a pass made of its graph at a shape or a dtype outside the task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    change: str
+    """"in_0 (2, 64) -> (2, 17)", or "float32 -> bfloat16"."""
+    result: Literal["correct", "wrong", "refused", "lost", "no-match", "not-run"]
+    """wrong: silently, which is the graph's outcome; refused: it raised an error; lost: its process died or hung;
+    no-match: no rule fits; not-run: the time was over. Only "wrong" counts against the pass."""
+    message: str = ""
+
+
 class GraphVerdict(BaseModel):
     """What was found about one graph; null where a stage was not reached."""
 
@@ -98,6 +111,8 @@ class GraphVerdict(BaseModel):
     """Microseconds a call of eager, median over blocks."""
     violations: list[Violation] = []
     batch_invariance: dict[str, Any] | None = None
+    unseen: list[UnseenCheck] | None = None
+    """Checks outside the task's shapes and dtypes; None where that stage was not reached."""
     message: str = ""
     """For a reader: which stage, why, where."""
     match_report: str = ""
