@@ -17,8 +17,8 @@ from typing import Any
 from data.graph import Graph
 from data.task import Task
 from eval_harness.candidate import Candidate
-from eval_harness.coverage import coverage
 from eval_harness.comparison import OutputMeta
+from eval_harness.coverage import coverage
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
 from eval_harness.judge.graph_loading import load_baseline, load_rewritten
