@@ -30,7 +30,7 @@ DEFAULT_GRAPHS: list[dict[str, Any]] = [
         "inputs": {"in_0": "float32[64, 256]", "in_1": "float32[256]", "in_2": "float32[64, 256]"},
     }
 ]
-_SPEC = re.compile(r"(\w+)\[([\d, ]*)\]")
+_SPEC = re.compile(r"(\w+)\[([\d, ]*)\](?: in (-?[\d.]+?)\.\.(-?[\d.]+))?")
 _INT_MAX = 9
 
 
@@ -101,7 +101,7 @@ def make_graph(
     metas = []
     for argument, text in inputs.items():
         if not (found := _SPEC.fullmatch(text)):
-            raise UserError(f"{name}: {argument}: {text!r}; write it as float32[64, 256]")
+            raise UserError(f"{name}: {argument}: {text!r}; write it as float32[64, 256], or float32[64, 256] in 0.5..2")
         floats = "float" in found[1]
         mean, std = (statistics or {}).get(argument, (0.1, 1.5))
         moments = (
