@@ -94,21 +94,15 @@ def make_graph(
     """A graph in PassNet's format. body: forward's lines; inputs: argument -> "float32[64, 256]".
 
     Floats have mean 0.1 and standard deviation 1.5 unless statistics gives an argument's [mean, std]; integers are
-    0..9. Raises UserError for an unreadable input.
+    0..9; "float32[6] in 0.5..2" bounds either. Raises UserError for an unreadable input.
     """
     head = f"import torch\n\nclass GraphModule(torch.nn.Module):\n\n    def forward(self, {', '.join(inputs)}):\n"
     model = head + "".join(f"        {line}\n" for line in body)
     metas = []
     for argument, text in inputs.items():
         if not (found := _SPEC.fullmatch(text)):
-            raise UserError(f"{name}: {argument}: {text!r}; write it as float32[64, 256], or float32[64, 256] in 0.5..2")
-        floats = "float" in found[1]
-        mean, std = (statistics or {}).get(argument, (0.1, 1.5))
-        moments = (
-            f"\tmean = {mean}\n\tstd = {std}\n"
-            if floats
-            else f"\tmean = None\n\tstd = None\n\tmin_val = 0\n\tmax_val = {1 if found[1] == 'bool' else _INT_MAX}\n"
-        )
+            raise UserError(f"{name}: {argument}: {text!r}; write it as float32[64, 256] or float32[64, 256] in 0.5..2")
+        moments = _moments(found, (statistics or {}).get(argument, (0.1, 1.5)))
         shape = [int(size) for size in found[2].split(",") if size.strip()]
         metas.append(
             f'class Program_weight_tensor_meta_L_{argument}_:\n\tname = "{argument}"\n\tshape = {shape}\n'
@@ -121,3 +115,12 @@ def make_graph(
         "graph_net.json": json.dumps({"framework": "torch", "model_name": name}),
     }
     return Graph(name, files)
+
+
+def _moments(found: re.Match[str], mean_and_std: Sequence[float]) -> str:
+    """The meta's lines of mean, std and bounds."""
+    mean, std = mean_and_std if "float" in found[1] else (None, None)
+    lines = f"\tmean = {mean}\n\tstd = {std}\n"
+    if found[3]:
+        return lines + f"\tmin_val = {found[3]}\n\tmax_val = {found[4]}\n"
+    return lines if std is not None else lines + f"\tmin_val = 0\n\tmax_val = {1 if found[1] == 'bool' else _INT_MAX}\n"
