@@ -17,9 +17,9 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from eval_harness.candidate import Candidate
-from eval_harness.source_arrays import ArrayFlow
 from eval_harness.source_cpp import check_cpp
-from eval_harness.source_kernels import copies_without_kernel, kernel_kind
+from eval_harness.source_flow import Flow
+from eval_harness.source_kernels import copies_without_kernel
 from eval_harness.source_scope import Folder
 from eval_harness.source_upstream import check_upstream
 from eval_harness.source_visitor import SourceVisitor
@@ -83,13 +83,14 @@ def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "fu
     if level == "upstream":
         return check_upstream({path: tree for path, tree in trees.items() if path in rule_files})
     folder = Folder(trees)
-    flow = ArrayFlow(folder, lambda scope, node: kernel_kind(folder, scope, node) is not None)
+    flow = Flow(folder, frozenset(rule_files)).run()
     found = [violation for path, text in candidate.files.items() for violation in _check_encoding(path, text)]
     for scope in folder.scopes.values():
         visitor = SourceVisitor(scope, folder, is_rule=scope.path in rule_files)
         visitor.visit(scope.tree)
-        for node, message in flow.arithmetic(scope):
-            visitor.flag("source.array-arithmetic", node, message)
+        for finding in flow:
+            if finding.scope is scope:
+                visitor.flag(finding.rule, finding.node, finding.message)
         if visitor.is_rule and (function := copies_without_kernel(folder, scope)):
             message = "casts and copies are the whole work and no kernel is reached; compute in a kernel of your own"
             visitor.flag("source.only-copies", function, message)

