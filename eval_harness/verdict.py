@@ -161,7 +161,8 @@ class Verdict(BaseModel):
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
     confinement: dict[str, str] = {}
-    """Layer -> "on", or why it is off."""
+    """Layer of the candidate's own process -> "on", or why it is off. Empty where nothing was run: the source rules, or
+    a cached verdict of them, decided."""
     seeds: dict[str, int] = {}
     timings: dict[str, float] = {}
     """Seconds by stage."""
