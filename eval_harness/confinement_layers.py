@@ -23,8 +23,6 @@ class Layer:
 
     without: str
     cure: str
-    is_barrier: bool = True
-    """Whether its absence opens a way to other evaluations, files or the network, rather than to a nuisance."""
 
 
 LAYERS = {
@@ -43,20 +41,19 @@ LAYERS = {
     "private-dev": Layer("files in /dev/shm cross from one evaluation to the next", _MOUNTS),
     "hidden-sources": Layer("an installed judge's source can be read (it holds no secrets)", _MOUNTS),
     "environment": Layer("variables of the machine can be read", "make the temporary folder writable"),
-    "rlimits": Layer("core files, huge files, real-time threads", "raise the hard limits (ulimit -H)", is_barrier=False),
+    "rlimits": Layer("core files, huge files, real-time threads", "raise the hard limits (ulimit -H)"),
     "process-limit": Layer(
         "a fork bomb runs until its deadline",
         "Linux 5.5 or newer with seccomp listeners, or a limit of the container: Docker and podman --pids-limit 4096, "
         "Kubernetes podPidsLimit, Slurm with task/cgroup",
-        is_barrier=False,
     ),
-    "killed-first": Layer(
-        "when memory runs out the judge may be killed instead", "make /proc/self writable", is_barrier=False
-    ),
+    "killed-first": Layer("when memory runs out the judge may be killed instead", "make /proc/self writable"),
     "no-new-privileges": Layer("programs with set-user-id keep their power", "use a kernel since Linux 3.5"),
     "landlock": Layer("the repository, home and other evaluations' files can be read", _LANDLOCK),
     "landlock-tcp": Layer("TCP stays, where neither a network namespace nor seccomp is on", f"Linux 6.7; {_LANDLOCK}"),
-    "landlock-scope": Layer("signals reach processes outside, where there is no PID namespace", f"Linux 6.12; {_LANDLOCK}"),
+    "landlock-scope": Layer(
+        "signals reach processes outside, where there is no PID namespace", f"Linux 6.12; {_LANDLOCK}"
+    ),
     "capabilities": Layer("root keeps its rights", "run the judge as an ordinary user"),
     "seccomp": Layer(
         "the kernel's rarely used calls stay: ptrace, io_uring, bpf, keys, sockets of every family",

@@ -6,10 +6,10 @@ import functools
 import importlib.metadata
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from eval_harness import gpu_sharing
 
 RECORDED_PACKAGES = ("torch", "triton", "numba", "numpy", "openai", "transformers", "trl", "vllm", "passwright")
 
@@ -23,13 +23,13 @@ def _facts(device: str) -> dict[str, Any]:
         "kernel": platform.release(),
     }
     if device.startswith("cuda"):
-        facts |= _gpu_facts(int(device.split(":")[1]) if ":" in device else 0)
+        facts |= _gpu_facts(device)
     return facts
 
 
 def describe_machine(device: str) -> dict[str, Any]:
-    """CPU, cores, memory, kernel, and the GPU's name and driver for a CUDA device."""
-    return dict(_facts(device))
+    """CPU, cores, memory, kernel; for a CUDA device the GPU's name and driver, and who else uses it."""
+    return dict(_facts(device)) | (gpu_sharing.record(device) if device.startswith("cuda") else {})
 
 
 @functools.cache
@@ -58,13 +58,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _gpu_facts(index: int) -> dict[str, Any]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return {}
-    query = [program, f"--id={index}", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (subprocess.SubprocessError, OSError):
-        return {}
-    return dict(zip(("gpu", "driver", "gpu_memory"), done.stdout.strip().split(", "), strict=False))
+def _gpu_facts(device: str) -> dict[str, Any]:
+    names = ("gpu", "driver", "gpu_memory")
+    fields = "--query-gpu=name,driver_version,memory.total"
+    answer = gpu_sharing.query(f"--id={gpu_sharing.whole_gpu(device)}", fields, "--format=csv,noheader")
+    return dict(zip(names, answer.strip().split(", "), strict=False)) if answer else {}
