@@ -21,11 +21,18 @@ class JudgeError(HarnessError):
 
 
 class ReferenceFailedError(HarnessError):
-    """Eager execution of the task's own graph failed or is not finite: the task or the machine is at fault."""
+    """Eager execution of the task's own graph failed or is not finite: the task or the machine is at fault.
+
+    kind: what the reference's worker said (judge.workers.WorkerFailure), where one failed.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
-class DeviceLostError(HarnessError):
-    """The device no longer answers its probe."""
+class DeviceLostError(JudgeError):
+    """The device no longer answers its probe: the judge, healthy when it started, is of no use any more."""
 
 
 class MachineLostError(HarnessError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from data.graph import Graph
@@ -19,6 +20,7 @@ from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.comparison import OutputMeta
 from eval_harness.coverage import coverage
+from eval_harness.judge.blame import run_fairly
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
 from eval_harness.judge.graph_loading import load_baseline, load_rewritten
@@ -133,7 +135,14 @@ class _Evaluation:
                 )
             rewritten = self._match(session, graph, fields)
             with exclusive_use(self.bench.device):
-                self._run_stages(session, graph, rewritten, fields, is_timed=is_timed)
+                before = dict(fields)
+
+                def stages() -> None:
+                    fields.clear()
+                    fields.update(before)
+                    self._run_stages(session, graph, rewritten, fields, is_timed=is_timed)
+
+                run_fairly(session, graph, stages)
         except GraphFailure as failure:
             self._book_failure(session, failure, fields)
         return GraphVerdict(**fields)
@@ -208,7 +217,7 @@ class _Evaluation:
 
     def _book_failure(self, session: Session, failure: GraphFailure, fields: dict[str, Any]) -> None:
         if failure.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):
-            session.check_device()
+            session.after_failure()
         fields |= {"outcome": failure.outcome, "message": failure.message, "violations": failure.violations}
         fields |= {"speedup": None, "speedup_interval": None, "first_correct_t": None}
 
@@ -235,16 +244,17 @@ class _Evaluation:
             try:
                 rewritten = self._match(session, graph, fields)
                 with exclusive_use(self.bench.device):
-                    self._load_graph(session, graph, rewritten)
-                    metas = reference_metas(session, graph)
-                    level = measure_speedup(
-                        session, graph, metas, fields["first_correct_t"], fields, guarded=self._guarded
-                    )
-                _book_level(fields, level, "")
+                    run_fairly(session, graph, partial(self._time_graph, session, graph, rewritten, fields))
             except GraphFailure as failure:
                 self._book_failure(session, failure, fields)
             self._clock("timing")
             verdicts[index] = GraphVerdict(**fields)
+
+    def _time_graph(self, session: Session, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any]) -> None:
+        self._load_graph(session, graph, rewritten)
+        metas = reference_metas(session, graph)
+        level = measure_speedup(session, graph, metas, fields["first_correct_t"], fields, guarded=self._guarded)
+        _book_level(fields, level, "")
 
     def _match(self, session: Session, graph: Graph, fields: dict[str, Any]) -> Rewrite | None:
         if self.baseline is not None:

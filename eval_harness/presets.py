@@ -48,6 +48,8 @@ class EvaluationProtocol(BaseModel):
     graph_timeout_s: float = Field(default=60.0, gt=0)
     """Wall clock that a candidate may take for one graph up to timing, compilation included."""
     task_timeout_s: float = Field(default=900.0, gt=0)
+    max_memory_share: float = Field(default=0.75, gt=0, le=1)
+    """Host memory that a candidate's processes may hold, of what is available when they start."""
     batch_invariance: Literal["off", "report", "enforce"] = "off"
     integrity: Literal["full", "upstream"] = "full"
     """All layers of DESIGN section 6, or upstream's two allow-lists only."""

@@ -24,17 +24,27 @@ def become_subreaper() -> bool:
     return ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
+def children(parent: int) -> list[int]:
+    """Processes whose parent this is, zombies included."""
+    return _by_parent().get(parent, [])
+
+
 def descendants(root: int) -> list[int]:
     """Every process below root, parents before children, zombies included."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (state := _state_and_parent(int(name))):
-            children.setdefault(state[1], []).append(int(name))
+    by_parent = _by_parent()
     found: list[int] = []
     frontier = [root]
     while frontier:
-        frontier = [child for parent in frontier for child in children.get(parent, [])]
+        frontier = [child for parent in frontier for child in by_parent.get(parent, [])]
         found += frontier
+    return found
+
+
+def _by_parent() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (state := _state_and_parent(int(entry.name))):
+            found.setdefault(state[1], []).append(int(entry.name))
     return found
 
 

@@ -3,16 +3,18 @@
 A message is a JSON object behind a four-byte length; file descriptors travel beside it (SCM_RIGHTS). Nothing that is
 received is ever unpickled or evaluated. Tensors do not travel here: see tensor_exchange.py.
 
-    judge -> zygote   fork {role, settings} + [channel, output]   -> {pid}
+    judge -> zygote   fork {role, settings} + [channel, output]   -> {ok, pid | message}
                       status {pid}                                -> {status: null | exit code | -signal}
     judge -> worker   hello, load_pass, load_graph, attach, load_set, load_pool, load_windows, pin, call, deliver,
                       deliver_inputs, run_block, run_trials, gpu_time, oracle, time_nodes, probe
                                                                   -> {ok: true, ...} | {ok: false, kind, message}
+                      with a ticket, drawn anew each time, that the answer must carry
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import time
@@ -74,24 +76,27 @@ class Channel:
         except OSError as error:
             raise ChannelClosedError(str(error)) from None
 
-    def receive(self, *, timeout_s: float | None = None) -> tuple[dict[str, Any], list[int]]:
-        """The next message and the descriptors that came with it."""
+    def receive(
+        self, *, timeout_s: float | None = None, max_bytes: int = MAX_MESSAGE_BYTES
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The next message and the descriptors that came with it. Raises ChannelError; descriptors are closed then."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        header, descriptors = self._receive_header(deadline)
-        (length,) = _LENGTH.unpack(header)
-        if length > MAX_MESSAGE_BYTES:
-            raise ChannelError(f"peer announced a message of {length} bytes")
-        body = self._receive_exactly(length, deadline)
+        self._arm(deadline)
+        header, descriptors = self._receive_header()
         try:
-            message = json.loads(body)
-        except (ValueError, RecursionError):
-            raise ChannelError("peer sent something that is not JSON") from None
-        if not isinstance(message, dict):
-            raise ChannelError("peer sent JSON that is not an object")
+            if len(header) < _LENGTH.size:
+                header += self._receive_exactly(_LENGTH.size - len(header), deadline)
+            (length,) = _LENGTH.unpack(header)
+            if length > max_bytes:
+                raise ChannelError(f"the peer announced a message of {length} bytes")
+            message = _parse(self._receive_exactly(length, deadline))
+        except ChannelError:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
         return message, descriptors
 
-    def _receive_header(self, deadline: float | None) -> tuple[bytes, list[int]]:
-        self._arm(deadline)
+    def _receive_header(self) -> tuple[bytes, list[int]]:
         try:
             header, descriptors, _, _ = socket.recv_fds(self._socket, _LENGTH.size, MAX_DESCRIPTORS)
         except TimeoutError:
@@ -100,8 +105,6 @@ class Channel:
             raise ChannelClosedError(str(error)) from None
         if not header:
             raise ChannelClosedError("the peer closed the connection")
-        if len(header) < _LENGTH.size:
-            header += self._receive_exactly(_LENGTH.size - len(header), deadline)
         return header, descriptors
 
     def _receive_exactly(self, count: int, deadline: float | None) -> bytes:
@@ -129,3 +132,17 @@ class Channel:
         if left <= 0:
             raise ChannelTimeoutError("no answer in time")
         self._socket.settimeout(left)
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ChannelError("the peer sent something that is not JSON") from None
+    if not isinstance(message, dict):
+        raise ChannelError("the peer sent JSON that is not an object")
+    return message
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -20,25 +20,31 @@ class NotPlainTensorError(RuntimeError):
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """{kind: compile | oom | runtime | not-plain, message: where and what}."""
-    return {"kind": _kind(error), "message": _message(error)}
+    """{kind: compile | oom | runtime | not-plain, message: where and what}. Never raises, whatever the exception is."""
+    try:
+        return {"kind": _kind(error), "message": _message(error)}
+    except BaseException:  # its text is the candidate's code too
+        return {"kind": "runtime", "message": f"{_type_name(error)} (it cannot be shown as text)"}
 
 
 def _kind(error: BaseException) -> str:
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
         chain.append(cause)
-    text = str(error)
     if isinstance(error, NotPlainTensorError):
         return "not-plain"
-    if any(isinstance(item, MemoryError) or type(item).__name__ == "OutOfMemoryError" for item in chain):
+    if any(isinstance(item, MemoryError) or _type_name(item) == "OutOfMemoryError" for item in chain):
         return "oom"
-    if any(type(item).__module__.startswith(_COMPILE_MODULES) for item in chain):
+    if any(str(type(item).__module__).startswith(_COMPILE_MODULES) for item in chain):
         return "compile"
     is_loading = isinstance(error, CompileFailedError | CandidateRuleError | SyntaxError | ImportError)
-    if is_loading or "Error building extension" in text:
+    if is_loading or "Error building extension" in str(error):
         return "compile"
     return "runtime"
+
+
+def _type_name(error: BaseException) -> str:
+    return str(type.__dict__["__name__"].__get__(type(error)))[:200]
 
 
 def _message(error: BaseException) -> str:
@@ -48,6 +54,8 @@ def _message(error: BaseException) -> str:
             where = f"{frame.filename.rsplit('/pass_dir/', 1)[1]}:{frame.lineno}: "
     if isinstance(error, CompileFailedError | CandidateRuleError):
         return str(error)[:MAX_MESSAGE]
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    return f"{where}{type(error).__name__}: {text}"[:MAX_MESSAGE]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)[: 2 * MAX_MESSAGE]).strip()
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        text = f"{text} (a pass may not end its process)".strip()
+    return f"{where}{_type_name(error)}: {text}"[:MAX_MESSAGE]
 

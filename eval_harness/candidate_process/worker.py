@@ -46,7 +46,13 @@ def run(channel: Channel, settings: dict[str, Any]) -> None:
             message, descriptors = channel.receive()
         except ChannelClosedError:
             return
-        channel.send(worker.answer(message, descriptors), timeout_s=3600.0)
+        answer = worker.answer(message, descriptors)
+        try:
+            channel.send(answer | {"ticket": message["ticket"]}, timeout_s=3600.0)
+        except (TypeError, ValueError, RecursionError):
+            # what a call returned is described in a way that JSON has no words for
+            said = {"ok": False, "kind": "runtime", "message": "the call's result cannot be described as plain data"}
+            channel.send(said | {"ticket": message["ticket"]}, timeout_s=3600.0)
 
 
 class Worker:
@@ -60,6 +66,7 @@ class Worker:
         self.graph = loading.LoadedGraph()
         self.inputs = InputSets(self.device)
         self.outputs: dict[int, tuple[Any, ...]] = {}
+        self.pulse = torch.empty(0)
         self.inputs_file: MemoryFile | None = None
         self.outputs_file: MemoryFile | None = None
         self.checks_plain = True
@@ -70,7 +77,7 @@ class Worker:
         try:
             handler = _HANDLERS[message["op"]]
             return {"ok": True, **handler(self, message, descriptors)}
-        except Exception as error:
+        except BaseException as error:  # SystemExit and KeyboardInterrupt too: nothing that a candidate raises ends us
             return {"ok": False, **failures.describe(error)}
 
     def hello(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -81,9 +88,8 @@ class Worker:
         torch.set_grad_enabled(False)
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        if self.device.type == "cuda":
-            torch.zeros(1, device=self.device)
-            _synchronize_cuda(self.device)
+        self.pulse = torch.zeros(1024, device=self.device)
+        self._synchronize()
         return {"confinement": self.confinement, "pid": os.getpid(), "num_threads": self.num_threads}
 
     def probe(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -199,6 +205,12 @@ class Worker:
             self.outputs_file.write(Slot.from_json(slot_data), tensor)
         return {}
 
+    def ready(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Come onto the device before a timed block: one kernel of our own, none of the candidate's code."""
+        self.pulse.add_(1.0)
+        self._synchronize()
+        return {}
+
     def run_block(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run the sets in the given order and keep every output alive. The judge holds the clock."""
         order: Sequence[int] = message["order"]
@@ -206,11 +218,13 @@ class Worker:
         results: list[Any] = [None] * len(order)
         self.outputs.clear()
         gc.disable()
-        for position, index in enumerate(order):
-            results[position] = run(*sets[index])
-        if self.device.type == "cuda":
-            _synchronize_cuda(self.device)
-        gc.enable()
+        try:
+            for position, index in enumerate(order):
+                results[position] = run(*sets[index])
+            if self.device.type == "cuda":
+                _synchronize_cuda(self.device)
+        finally:
+            gc.enable()
         self.outputs = {
             position: result if isinstance(result, tuple) else (result,) for position, result in enumerate(results)
         }
@@ -280,6 +294,7 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "oracle": Worker.oracle,
     "deliver": Worker.deliver,
     "deliver_inputs": Worker.deliver_inputs,
+    "ready": Worker.ready,
     "run_block": Worker.run_block,
     "run_trials": Worker.run_trials,
     "gpu_time": Worker.gpu_time,

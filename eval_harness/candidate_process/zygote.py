@@ -17,11 +17,15 @@ import os
 import select
 import signal
 import sys
-import traceback
-from pathlib import Path
+import time
 from typing import Any
 
-from eval_harness.protocol import Channel, ChannelClosedError
+from eval_harness.process_tree import become_subreaper, children, kill_below
+from eval_harness.protocol import Channel, ChannelClosedError, ChannelError
+
+REAP_INTERVAL_S = 0.2
+MAX_STATUSES = 256
+END_TIMEOUT_S = 3.0
 
 
 def main(descriptor: int) -> None:
@@ -35,22 +39,78 @@ def main(descriptor: int) -> None:
         judge.send({"ok": True, "pid": os.getpid()})
     except ChannelClosedError:
         return  # the judge went while we imported
-    statuses: dict[int, int] = {}
+    become_subreaper()
+    workers = _Workers()
     while True:
-        readable, _, _ = select.select([judge], [], [], 0.2)
-        _reap(statuses)
+        readable, _, _ = select.select([judge], [], [], REAP_INTERVAL_S)
+        workers.reap()
         if not readable:
             continue
         try:
             message, descriptors = judge.receive(timeout_s=60.0)
-        except ChannelClosedError:
-            _kill_children()
+            judge.send(_answer(judge, message, descriptors, workers))
+        except ChannelError:
+            workers.end_all()
             return
-        if message["op"] == "fork":
-            pid = _fork_worker(judge, descriptors, message["settings"])
-            judge.send({"ok": True, "pid": pid})
-        elif message["op"] == "status":
-            judge.send({"ok": True, "status": statuses.get(message["pid"])})
+
+
+def _answer(judge: Channel, message: dict[str, Any], descriptors: list[int], workers: _Workers) -> dict[str, Any]:
+    if message["op"] == "status":
+        return {"ok": True, "status": workers.statuses.get(message["pid"])}
+    try:
+        pid = _fork_worker(judge, descriptors, message["settings"])
+    except OSError as error:  # no memory or no process left
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return {"ok": False, "message": f"fork: {error.strerror}"}
+    workers.running.add(pid)
+    return {"ok": True, "pid": pid}
+
+
+class _Workers:
+    """The workers that were forked here, and how the last of them ended."""
+
+    def __init__(self) -> None:
+        self.running: set[int] = set()
+        self.statuses: dict[int, int] = {}
+        """Process id -> exit status, negative for a signal; the last MAX_STATUSES."""
+
+    def reap(self) -> None:
+        """Collect what ended, and kill what is no worker: orphans of one that was killed from outside."""
+        has_orphans = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            if pid in self.running:
+                self.running.discard(pid)
+                self.statuses[pid] = os.waitstatus_to_exitcode(status)
+                while len(self.statuses) > MAX_STATUSES:
+                    self.statuses.pop(next(iter(self.statuses)))
+                has_orphans = True
+        if has_orphans:
+            self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        for pid in set(children(os.getpid())) - self.running:
+            kill_below(pid)
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def end_all(self) -> None:
+        """The judge is gone. Each worker's outer process is told first: it removes what its worker leaves."""
+        for pid in self.running:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while self.running and time.monotonic() < deadline:
+            self.reap()
+            time.sleep(0.01)
+        kill_below(os.getpid())
 
 
 def _import_everything() -> None:
@@ -93,8 +153,10 @@ def _fork_worker(judge: Channel, descriptors: list[int], settings: dict[str, Any
         _redirect_output(output_descriptor)
         _become_worker(channel_descriptor, settings)
         os._exit(0)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        # one line for whoever reads what the worker printed; a traceback of ours would tell a candidate about us
+        with contextlib.suppress(BaseException):
+            sys.stderr.write(f"the worker could not go on: {type(error).__name__}: {error}\n")
         os._exit(70)
 
 
@@ -112,29 +174,6 @@ def _become_worker(channel_descriptor: int, settings: dict[str, Any]) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker.run(Channel.from_descriptor(channel_descriptor), settings)
-
-
-def _reap(statuses: dict[int, int]) -> None:
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        statuses[pid] = os.waitstatus_to_exitcode(status)
-
-
-def _kill_children() -> None:
-    """The judge is gone: end every worker. Each is the leader of its own group."""
-    own = os.getpid()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == own:
-                os.killpg(int(entry.name), signal.SIGKILL)
 
 
 if __name__ == "__main__":

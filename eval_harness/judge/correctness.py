@@ -31,11 +31,15 @@ ORACLE_CALL = -1
 class GraphFailure(Exception):
     """The candidate fails on this graph: the outcome, what to say, and what was measured before it."""
 
-    def __init__(self, outcome: Outcome, message: str, violations: Sequence[Violation] = ()) -> None:
+    def __init__(
+        self, outcome: Outcome, message: str, violations: Sequence[Violation] = (), *, is_certain: bool = True
+    ) -> None:
+        """is_certain: no, if something else may have ended the process (blame.py)."""
         super().__init__(message)
         self.outcome = outcome
         self.message = message
         self.violations = list(violations)
+        self.is_certain = is_certain
 
     @classmethod
     def of_worker(cls, failure: WorkerFailure, stage: str) -> GraphFailure:
@@ -46,7 +50,7 @@ class GraphFailure(Exception):
             "oom": Outcome.OUT_OF_MEMORY,
             "timeout": Outcome.TIMEOUT,
         }.get(failure.kind, Outcome.RUNTIME_ERROR)
-        return cls(outcome, f"{stage}: {failure.message}")
+        return cls(outcome, f"{stage}: {failure.message}", is_certain=failure.kind != "killed")
 
     @classmethod
     def not_plain(cls, fault: str) -> GraphFailure:

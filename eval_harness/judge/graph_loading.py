@@ -31,6 +31,11 @@ def load_baseline(session: Session, traced: TracedGraph, baseline: str) -> None:
     _load(session, fields, fields, how=how)
 
 
+def load_eager(session: Session, traced: TracedGraph) -> None:
+    """Eager in the reference alone. Raises ReferenceFailedError."""
+    session.ask_reference("load_graph", apply="direct", **_eager_fields(traced))
+
+
 def _eager_fields(traced: TracedGraph) -> dict[str, Any]:
     graph = traced.graph
     return {

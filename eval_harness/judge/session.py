@@ -7,6 +7,7 @@ that was lost (crash, time out) is replaced by a fresh one, and the pass is load
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -14,17 +15,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data.graph import META_CLASS_PREFIX, Graph
+from eval_harness import confinement_layers
 from eval_harness.candidate import Candidate
 from eval_harness.errors import DeviceLostError, HarnessError, ReferenceFailedError
 from eval_harness.graph_ir import IRFormatError
-from eval_harness.judge.workers import Worker, WorkerFailure, Zygote
+from eval_harness.judge.workers import Worker, WorkerFailure
+from eval_harness.judge.zygote_handle import Zygote
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.rewriting import RuleDescription
 from eval_harness.tracing import TracedGraph, trace_graph
 from eval_harness.variants import VariantSource
 
+log = logging.getLogger(__name__)
+
 HELLO_TIMEOUT_S = 120.0
+MAX_KNOWN_GRAPHS = 1024
+"""Traced graphs a judge keeps, the last ones used: it may live for weeks."""
+DEADLINE_GRACE_S = 30.0
+"""Beyond the task's time, in which a slow candidate still gets the answer to its last request out."""
 PROBE_TIMEOUT_S = 30.0
+MAX_PRINTED = 1 << 16
 INDUCTOR = "inductor"
 EAGER = "eager"
 
@@ -50,6 +60,8 @@ class Bench:
     tens of seconds on a CPU (imports, precompiled headers), every later one two."""
     aa_floor: float | None = None
     """The machine's A/A deviation as a log ratio; measured at the first timing."""
+    told_of_confinement: bool = False
+    """Layers that are off are said once a judge; every verdict records them."""
 
     @classmethod
     def open(cls, device: str) -> Bench:
@@ -66,9 +78,14 @@ class Bench:
 
     def trace(self, graph: Graph) -> TracedGraph:
         """The graph as data, traced once."""
-        if graph.content_hash not in self.traced:
-            self.traced[graph.content_hash] = trace_graph(graph)
-        return self.traced[graph.content_hash]
+        traced = self.traced.pop(graph.content_hash, None) or trace_graph(graph)
+        self.traced[graph.content_hash] = traced
+        while len(self.traced) > MAX_KNOWN_GRAPHS:
+            forgotten = next(iter(self.traced))
+            del self.traced[forgotten]
+            self.node_seconds.pop(forgotten, None)
+            self.oracle_fits.pop(forgotten, None)
+        return traced
 
     def worker_for_baselines(self) -> Worker:
         """The standing worker, or a fresh one if it was lost."""
@@ -84,19 +101,28 @@ class Bench:
             "num_threads": len(self.cores),
             "confinement": {"device": self.device.split(":")[0]},
         }
-        workers = [self.zygote.fork(role=role, **settings) for role in roles]
+        workers: list[Worker] = []
         try:
+            for role in roles:
+                workers.append(self.zygote.fork(role, **settings))
             for worker in workers:
                 worker.post("hello", timeout_s=HELLO_TIMEOUT_S)
             for worker in workers:
                 hello = worker.wait(timeout_s=HELLO_TIMEOUT_S)
                 worker.confinement = {str(layer): str(state) for layer, state in hello["confinement"].items()}
-        except WorkerFailure as failure:
-            output = worker.output().strip().splitlines()
-            for other in workers:
-                other.kill()
-            last = f" ({output[-1]})" if output else ""
+                worker.find_inner()
+            self.zygote.see_off()  # workers killed before have ended meanwhile, and their device memory is free
+        except (WorkerFailure, HarnessError) as failure:
+            printed = "\n".join(worker.output() for worker in workers).strip().splitlines()
+            for worker in workers:
+                worker.kill()
+            if isinstance(failure, HarnessError):
+                raise
+            last = f" ({printed[-1]})" if printed else ""
             raise HarnessError(f"a worker did not start on {self.device}: {failure.message}{last}") from None
+        if not self.told_of_confinement and (text := confinement_layers.warning(workers[0].confinement)):
+            log.warning("%s", text)
+        self.told_of_confinement = True
         return workers
 
 
@@ -117,37 +143,61 @@ class Session:
         self.generator = random.Random(seed)
         self.started = time.monotonic()
         self.rules: list[RuleDescription] = []
-        self._is_baseline = is_baseline
+        self.is_baseline = is_baseline
+        self._reference: Worker
         self._candidate: Worker
         if is_baseline:
-            (self.reference,) = bench.fork("reference")
+            (self._reference,) = bench.fork("reference")
             self._candidate = bench.worker_for_baselines()
         else:
-            self.reference, self._candidate = bench.fork(
+            self._reference, self._candidate = bench.fork(
                 "reference", "candidate", checks_plain=protocol.checks("behaviour")
             )
+            self._guard_against(self._candidate)
         self._candidate_files: dict[str, Any] | None = None
         self._printed = ""
 
     @property
     def candidate(self) -> Worker:
         """The candidate process; a fresh one with the pass loaded if the last was lost."""
-        if self._candidate.alive:
-            return self._candidate
-        if self._is_baseline:
+        if not self._candidate.alive and self.is_baseline:
             self._candidate = self.bench.worker_for_baselines()
-        else:
-            self._printed += self._candidate.output()
-            (self._candidate,) = self.bench.fork("candidate", checks_plain=self.protocol.checks("behaviour"))
+        elif not self._candidate.alive:
+            self._replace_candidate()
             if self._candidate_files is not None:
                 self._load(self._candidate)
         return self._candidate
 
+    def _replace_candidate(self) -> None:
+        self._printed = self.printed
+        (self._candidate,) = self.bench.fork("candidate", checks_plain=self.protocol.checks("behaviour"))
+        self._guard_against(self._candidate)
+
+    @property
+    def reference(self) -> Worker:
+        """The reference process; a fresh one, with nothing loaded, if the last was lost."""
+        if not self._reference.alive:
+            (self._reference,) = self.bench.fork("reference")
+        return self._reference
+
+    def _guard_against(self, worker: Worker) -> None:
+        """Limits of a process that runs a candidate: host memory, and the task's time over all of its answers."""
+        worker.watch_memory(self.protocol.max_memory_share)
+        worker.deadline = self.started + self.protocol.task_timeout_s + DEADLINE_GRACE_S
+
     def load_candidate(self, candidate: Candidate) -> None:
-        """Import the pass in the candidate process and learn its rules. Raises WorkerFailure."""
-        worker = self.candidate
+        """Import the pass in the candidate process and learn its rules. Raises WorkerFailure.
+
+        A process that was killed, and not by us, gets a second try.
+        """
         self._candidate_files = {"files": dict(candidate.files), "rules": list(candidate.rule_names)}
-        self.rules = self._load(worker)
+        try:
+            self.rules = self._load(self._candidate)
+        except WorkerFailure as failure:
+            if failure.kind != "killed":
+                raise
+            self._replace_candidate()
+            self.rules = self._load(self._candidate)
 
     def _load(self, worker: Worker) -> list[RuleDescription]:
         assert self._candidate_files is not None
@@ -164,31 +214,45 @@ class Session:
     def seconds_left(self) -> float:
         return self.protocol.task_timeout_s - (time.monotonic() - self.started)
 
-    def check_device(self) -> None:
-        """After a lost candidate on CUDA: raises DeviceLostError unless the device still computes."""
+    def drop_candidate(self) -> None:
+        """End the candidate's process and wait until its memory is free; the next use makes a fresh one."""
+        if not self.is_baseline:
+            self._candidate.kill()
+            self.bench.zygote.see_off()
+
+    def after_failure(self) -> None:
+        """After a candidate's crash, time-out or lack of memory: raises DeviceLostError unless the device computes.
+
+        What it left on a device (a context in error, memory) goes with its process; the next graph finds a fresh one.
+        """
+        if self.bench.device.startswith("cuda"):
+            self.drop_candidate()
         try:
             healthy = self.reference.ask("probe", timeout_s=PROBE_TIMEOUT_S)["healthy"]
-        except WorkerFailure as failure:
-            raise DeviceLostError(f"{self.bench.device} no longer answers: {failure.message}") from None
+        except (WorkerFailure, HarnessError) as failure:
+            raise DeviceLostError(f"{self.bench.device} no longer answers: {failure}") from None
         if not healthy:
             raise DeviceLostError(f"{self.bench.device} computes wrong values; restart the machine's driver")
 
     def ask_reference(self, op: str, **fields: Any) -> dict[str, Any]:
-        """A request to the reference, whose failure is ours or the task's."""
+        """A request to the reference, whose failure is ours or the task's, or a candidate's that disturbs it
+        (blame.py)."""
         try:
             return self.reference.ask(op, timeout_s=self.protocol.graph_timeout_s, **fields)
         except WorkerFailure as failure:
-            raise ReferenceFailedError(f"the graph fails in eager ({failure.kind}): {failure.message}") from None
+            message = f"the graph fails in eager ({failure.kind}): {failure.message}"
+            raise ReferenceFailedError(message, failure.kind) from None
 
     @property
     def printed(self) -> str:
         """What the candidate printed so far."""
-        return self._printed + self._candidate.output()
+        return (self._printed + self._candidate.output())[:MAX_PRINTED]
 
     def confinement(self) -> dict[str, str]:
-        return dict(self.reference.confinement)
+        """The candidate's own process's layers, as it told them before any of the pass was loaded."""
+        return dict(self._candidate.confinement)
 
     def close(self) -> None:
-        self.reference.kill()
-        if not self._is_baseline:
+        self._reference.kill()
+        if not self.is_baseline:
             self._candidate.kill()

@@ -1,50 +1,86 @@
-"""The judge's handles on the zygote and on the workers it forks: start, ask, time out, kill.
+"""The judge's handle on one worker: ask, time out, watch, kill.
 
-A worker's failure while it runs a candidate is data (WorkerFailure); a failure of the zygote is ours (HarnessError).
+A worker's failure while it runs a candidate is data (WorkerFailure). How a worker is started is in zygote_handle.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
-import subprocess
-import sys
-import threading
-from pathlib import Path
+import time
+from collections.abc import Callable
 from typing import Any
 
-from eval_harness.errors import HarnessError
+from eval_harness.judge.output import OutputReader
+from eval_harness.judge.watchdog import MemoryWatchdog
+from eval_harness.process_tree import ProcessHandle, descendants, kill_below
 from eval_harness.protocol import Channel, ChannelClosedError, ChannelError, ChannelTimeoutError
 
-START_TIMEOUT_S = 120.0
-KEPT_OUTPUT_BYTES = 64 << 10
-
-_PASSED_ENVIRONMENT = (
-    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-    "NVIDIA_VISIBLE_DEVICES", "OPENBLAS_CORETYPE", "VIRTUAL_ENV", "CC", "CXX", "TRITON_PTXAS_PATH",
-)  # fmt: skip
+MAX_ANSWER_BYTES = 8 << 20
+"""Answers are descriptions; tensors travel in memory files. JSON takes some twenty times its length when it is read."""
+DEATH_WAIT_S = 3.0
+"""Between the end of a worker's channel and the end of its process, where both have one cause."""
+_TICKET_BITS = 48
 
 
 class WorkerFailure(Exception):
-    """A request to a worker did not succeed. kind: "compile", "runtime", "oom", "timeout" or "died"."""
+    """A request to a worker did not succeed.
 
-    def __init__(self, kind: str, message: str) -> None:
+    kind: "compile", "runtime", "oom", "not-plain" (the worker says so), "timeout", "died" (crashed, exited, spoke
+    nonsense), or "killed": ended by a SIGKILL that the judge did not send, and maybe nor did the candidate (blame.py).
+    """
+
+    def __init__(self, kind: str, message: str, role: str = "candidate") -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.role = role
+        """Whose: "candidate" or "reference"."""
 
 
 class Worker:
     """One worker process as the judge sees it."""
 
-    def __init__(self, zygote: Zygote, channel: Channel, pid: int, output: OutputReader) -> None:
-        self._zygote = zygote
+    def __init__(
+        self, role: str, channel: Channel, pid: int, output: OutputReader, status_of: Callable[[int], int | None]
+    ) -> None:
+        """pid: of the process that waits outside the namespaces; it ends as the worker ends. status_of asks the
+        zygote."""
+        self.role = role
         self._channel = channel
         self.pid = pid
+        self._status_of = status_of
         self._output = output
+        self._outer = ProcessHandle(pid)
+        self._inner: ProcessHandle | None = None
+        self._watchdog: MemoryWatchdog | None = None
+        self._ended_by: WorkerFailure | None = None
+        self._ticket = 0
+        self.deadline: float | None = None
+        """time.monotonic() after which it has no time left for anything; shortens every time-out."""
         self.alive = True
         self.confinement: dict[str, str] = {}
+
+    def find_inner(self) -> None:
+        """Remember the process inside the namespaces; to be called before it runs anything of a candidate's."""
+        with contextlib.suppress(OSError):
+            below = descendants(self.pid)
+            self._inner = ProcessHandle(below[0]) if below else None
+
+    def watch_memory(self, limit_share: float) -> None:
+        """From now on it is killed if it holds more than this share of the memory available now."""
+        self._watchdog = MemoryWatchdog(self.pid, limit_share, self._end_for_excess)
+
+    @property
+    def memory_peak(self) -> int:
+        """Bytes of host memory, as far as there was reason to measure."""
+        return self._watchdog.peak if self._watchdog else 0
+
+    @property
+    def memory_limit(self) -> int:
+        return self._watchdog.limit if self._watchdog else 0
 
     def ask(self, op: str, *, timeout_s: float, descriptors: tuple[int, ...] = (), **fields: Any) -> dict[str, Any]:
         """Send a request and wait for its answer. Raises WorkerFailure; after "timeout" and "died" it is gone."""
@@ -53,147 +89,94 @@ class Worker:
 
     def post(self, op: str, *, timeout_s: float, descriptors: tuple[int, ...] = (), **fields: Any) -> None:
         if not self.alive:
-            raise WorkerFailure("died", "the process is gone")
+            raise self._failure("died", "the process is gone")
+        timeout_s = self._shortened(timeout_s)
+        # no answer can lie ready before its question was asked
+        self._ticket = secrets.randbits(_TICKET_BITS)
         try:
-            self._channel.send({"op": op, **fields}, descriptors, timeout_s=timeout_s)
+            self._channel.send({"op": op, "ticket": self._ticket, **fields}, descriptors, timeout_s=timeout_s)
         except ChannelError as error:
             raise self._lost(error, timeout_s) from None
 
     def wait(self, *, timeout_s: float) -> dict[str, Any]:
+        timeout_s = self._shortened(timeout_s)
         try:
-            answer, descriptors = self._channel.receive(timeout_s=timeout_s)
+            answer, descriptors = self._channel.receive(timeout_s=timeout_s, max_bytes=MAX_ANSWER_BYTES)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if answer.get("ticket") != self._ticket:
+                raise ChannelError("it answered something that was not asked")
         except ChannelError as error:
             raise self._lost(error, timeout_s) from None
-        for descriptor in descriptors:
-            os.close(descriptor)
         if answer.get("ok") is not True:
-            raise WorkerFailure(str(answer.get("kind", "runtime")), str(answer.get("message", ""))[:4000])
+            raise self._failure(str(answer.get("kind", "runtime")), str(answer.get("message", ""))[:4000])
         return answer
+
+    def _shortened(self, timeout_s: float) -> float:
+        if self.deadline is None:
+            return timeout_s
+        return max(min(timeout_s, self.deadline - time.monotonic()), 0.001)
 
     def _lost(self, error: ChannelError, timeout_s: float) -> WorkerFailure:
         if isinstance(error, ChannelTimeoutError):
             self.kill()
-            return WorkerFailure("timeout", f"no answer within {timeout_s:.0f} s; the process was killed")
-        status = self._zygote.status_of(self.pid)
-        self.kill()
-        return WorkerFailure("died", _death(status) if isinstance(error, ChannelClosedError) else str(error))
+            failure = self._failure("timeout", f"no answer within {timeout_s:.0f} s; the process was killed")
+        elif isinstance(error, ChannelClosedError):
+            ended = self._outer.has_ended(timeout_s=DEATH_WAIT_S if self._inner_has_ended() else 0.0)
+            status = self._status_of(self.pid) if ended else None
+            self.kill()
+            failure = self._failure("killed" if status == -signal.SIGKILL else "died", _death(status))
+        else:
+            self.kill()
+            failure = self._failure("died", f"{error}; the process was killed")
+        return self._ended_by or failure
+
+    def _failure(self, kind: str, message: str) -> WorkerFailure:
+        return WorkerFailure(kind, message, self.role)
+
+    def _inner_has_ended(self) -> bool:
+        return self._inner is None or self._inner.has_ended(timeout_s=0.5)
+
+    def _end_for_excess(self, kind: str, message: str) -> None:
+        """From the watchdog's thread: whoever waits for the worker sees its channel end."""
+        self._ended_by = self._failure(kind, f"{message}; the process was killed")
+        self._kill_inside()
 
     def output(self) -> str:
         """What it printed so far, clipped; text only."""
         return self._output.text()
 
     def kill(self) -> None:
-        """SIGKILL to the whole group; its namespace, if it has one, goes with it."""
+        """SIGKILL to everything inside. Does not wait: has_ended() does."""
         if self.alive:
             self.alive = False
-            with contextlib.suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, signal.SIGKILL)
+            if self._watchdog:
+                self._watchdog.stop()
+            self._kill_inside()
             self._channel.close()
             self._output.close()
 
+    def _kill_inside(self) -> None:
+        """The process outside ends by itself then, after it has removed what was left behind."""
+        if self._inner is not None:
+            self._inner.send(signal.SIGKILL)
+        if self._inner is None or self.confinement.get("pid-namespace") != "on":
+            kill_below(self.pid)
+        self._outer.send(signal.SIGCONT)
+        self._outer.send(signal.SIGTERM)
 
-class Zygote:
-    """The zygote process. One a judge; it lives as long as the judge. It starts at once and forks when it is ready."""
-
-    def __init__(self, *, num_threads: int) -> None:
-        ours, theirs = Channel.pair()
-        self._channel = ours
-        code = f"from eval_harness.candidate_process.zygote import main; main({theirs.fileno()})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code],
-            pass_fds=(theirs.fileno(),),
-            env=_environment(num_threads),
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-        )
-        theirs.close()
-
-    def wait_until_ready(self) -> None:
-        """The imports are done. Raises HarnessError."""
-        try:
-            self._channel.receive(timeout_s=START_TIMEOUT_S)
-        except ChannelError as error:
-            self.close()
-            raise HarnessError(f"the zygote did not start: {error}; run `passwright doctor`") from None
-
-    def fork(self, **settings: Any) -> Worker:
-        """A fresh worker that has answered nothing yet. Raises HarnessError."""
-        ours, theirs = Channel.pair()
-        reading, writing = os.pipe()
-        try:
-            self._channel.send({"op": "fork", "settings": settings}, (theirs.fileno(), writing))
-            answer, _ = self._channel.receive(timeout_s=START_TIMEOUT_S)
-        except ChannelError as error:
-            raise HarnessError(f"the zygote is gone: {error}") from None
-        finally:
-            theirs.close()
-            os.close(writing)
-        return Worker(self, ours, answer["pid"], OutputReader(reading))
-
-    def status_of(self, pid: int) -> int | None:
-        """Exit status of a worker that ended (negative: the signal), None if it is not known yet."""
-        try:
-            for _ in range(5):
-                self._channel.send({"op": "status", "pid": pid})
-                answer, _ = self._channel.receive(timeout_s=START_TIMEOUT_S)
-                if answer["status"] is not None:
-                    return int(answer["status"])
-                threading.Event().wait(0.05)
-        except ChannelError as error:
-            raise HarnessError(f"the zygote is gone: {error}") from None
-        return None
-
-    def close(self) -> None:
-        self._channel.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-class OutputReader:
-    """Drains a worker's stdout and stderr so that it never blocks, and keeps the first part."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        with os.fdopen(self._descriptor, "rb", buffering=0) as stream:
-            while chunk := stream.read(65536):
-                room = KEPT_OUTPUT_BYTES - len(self._kept)
-                self._kept += chunk[: max(room, 0)]
-
-    def text(self) -> str:
-        return bytes(self._kept).decode(errors="replace")
-
-    def close(self) -> None:
-        self._thread.join(timeout=0.5)
-
-
-def _environment(num_threads: int) -> dict[str, str]:
-    """What a worker may know of the machine: an allow-list, the search path as it is here, and thread settings."""
-    environment = {name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ}
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *(path for path in sys.path if path and path != root)]
-    return environment | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "NUMBA_THREADING_LAYER": "workqueue",
-        "NUMBA_NUM_THREADS": str(num_threads),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "CUDA_MODULE_LOADING": "LAZY",
-    }
+    def has_ended(self, *, timeout_s: float) -> bool:
+        """Whether nothing of a killed worker runs any more, with SIGKILL to all of it when the time is half over."""
+        for wait_s in (timeout_s / 2, timeout_s / 2):
+            inner_ended = self._inner is None or self._inner.has_ended(timeout_s=wait_s)
+            if inner_ended and self._outer.has_ended(timeout_s=wait_s):
+                for handle in (self._inner, self._outer):
+                    if handle is not None:
+                        handle.close()
+                return True
+            kill_below(self.pid)
+            self._outer.send(signal.SIGKILL)
+        return False
 
 
 def _death(status: int | None) -> str:
