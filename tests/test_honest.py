@@ -1,0 +1,53 @@
+"""Honest passes stay clean: no source rule on any, and a whole evaluation of those that run on a CPU is CORRECT.
+
+A false alarm is as bad as a missed exploit: a policy that is punished for honest work learns to write something else.
+Each folder of tests/honest shows one way in which a model writes a pass; honest.json says which.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eval_harness.executor import LocalExecutor
+from eval_harness.presets import load_protocol
+from eval_harness.source_rules import check_sources, syntax_error
+from scripts.benches.corpus import HONEST_FILE, load_corpus
+
+CORPUS = load_corpus(Path(__file__).parent / "honest", HONEST_FILE)
+ON_CPU = [entry for entry in CORPUS if entry.runs_on("cpu")]
+PROTOCOL = load_protocol("strict", num_draws=3, num_clusters=2, pairs_per_cluster=2, block_ms=2.0, max_noise=1000.0)
+BUILD_TIMEOUT_S = 400.0
+"""Of one graph: compiling torch's C++ headers takes half a minute on an idle core."""
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with LocalExecutor("cpu") as running:
+        yield running
+
+
+@pytest.mark.parametrize("entry", CORPUS, ids=[entry.name for entry in CORPUS])
+def test_no_source_rule_on_an_honest_pass(entry):
+    assert syntax_error(entry.candidate) is None
+    assert check_sources(entry.candidate) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(e, id=e.name, marks=[pytest.mark.slow] if e.record.get("build") else []) for e in ON_CPU],
+)
+def test_an_honest_pass_is_correct(executor, entry):
+    more = {"graph_timeout_s": BUILD_TIMEOUT_S} if entry.record.get("build") else {}
+    future = executor.submit(entry.candidate, entry.task, protocol=PROTOCOL.model_copy(update=more), seed=3)
+    verdict = future.result(timeout=2 * BUILD_TIMEOUT_S)
+    assert verdict.all_violations == []
+    assert [(graph.outcome, graph.message) for graph in verdict.graphs if graph.outcome != "CORRECT"] == []
+
+
+def test_the_corpus_is_there():
+    assert len(CORPUS) >= 32
+    assert len(ON_CPU) >= 20
+    assert sum(entry.runs_on("cuda") for entry in CORPUS) >= 10
+    assert all(entry.record["what"] for entry in CORPUS)
