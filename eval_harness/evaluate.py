@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -134,7 +135,7 @@ class _Evaluation:
                     Outcome.TIMEOUT, f"the task's {self.protocol.task_timeout_s:.0f} s were spent on earlier graphs"
                 )
             rewritten = self._match(session, graph, fields)
-            with exclusive_use(self.bench.device):
+            with self._device(session):
                 before = dict(fields)
 
                 def stages() -> None:
@@ -146,6 +147,12 @@ class _Evaluation:
         except GraphFailure as failure:
             self._book_failure(session, failure, fields)
         return GraphVerdict(**fields)
+
+    @contextmanager
+    def _device(self, session: Session) -> Iterator[None]:
+        with exclusive_use(self.bench.device, on_wait=lambda: self.progress("waiting for the device")) as waited_s:
+            session.extend(waited_s)
+            yield
 
     def _run_stages(
         self, session: Session, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any], *, is_timed: bool
@@ -243,7 +250,7 @@ class _Evaluation:
             fields = verdicts[index].model_dump(exclude={"outcome"}) | {"message": ""}
             try:
                 rewritten = self._match(session, graph, fields)
-                with exclusive_use(self.bench.device):
+                with self._device(session):
                     run_fairly(session, graph, partial(self._time_graph, session, graph, rewritten, fields))
             except GraphFailure as failure:
                 self._book_failure(session, failure, fields)

@@ -42,7 +42,7 @@ def main(descriptor: int, device: str) -> None:
     except HarnessError as error:
         supervisor.send({"ready": False, "error": str(error)})
         return
-    supervisor.send({"ready": True})
+    supervisor.send({"ready": True, "zygote_pid": bench.zygote.pid})
     try:
         while True:
             request, _ = supervisor.receive()

@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+WAIT_TICK_S = 30.0
+
 
 @contextmanager
-def exclusive_use(device: str) -> Iterator[None]:
-    """Hold the device's lock. Re-entered by nested use in one process is not supported and not needed."""
-    path = Path(tempfile.gettempdir()) / f"passwright-{_device_key(device)}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def exclusive_use(device: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[float]:
+    """Hold the device's lock; yields the seconds that were spent waiting for it.
+
+    on_wait: called every WAIT_TICK_S meanwhile, from another thread: whoever waits for us must know that we live.
+    Re-entering it in one process is not supported and not needed.
+    """
+    descriptor = _open_lock(Path(tempfile.gettempdir()) / f"passwright-{_device_key(device)}.lock")
+    started = time.monotonic()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with _ticking(on_wait):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield time.monotonic() - started
     finally:
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    # an existing file is opened without O_CREAT: in a sticky folder the kernel refuses that for another user's
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        os.fchmod(descriptor, 0o666)  # whatever the umask: every user of the machine shares the device
+        return descriptor
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+@contextmanager
+def _ticking(tick: Callable[[], None]) -> Iterator[None]:
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.wait(WAIT_TICK_S):
+            tick()
+
+    thread = threading.Thread(target=run, daemon=True, name="device-wait")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def _device_key(device: str) -> str:

@@ -16,10 +16,12 @@ from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.errors import DeviceLostError, HarnessError, JudgeError, ReferenceFailedError
 from eval_harness.presets import EvaluationProtocol
+from eval_harness.process_tree import ProcessHandle, kill_below
 from eval_harness.protocol import Channel, ChannelError
 from eval_harness.verdict import Verdict
 
 START_TIMEOUT_S = 180.0
+ZYGOTE_END_S = 5.0
 GRACE_S = 120.0
 """Beyond the task's own limit: loading, tracing, comparing."""
 _KINDS: dict[str, type[Exception]] = {
@@ -35,6 +37,7 @@ class JudgeProcess:
         self.device = device
         self._channel: Channel | None = None
         self._process: subprocess.Popen | None = None
+        self._zygote: ProcessHandle | None = None
 
     @property
     def is_started(self) -> bool:
@@ -72,6 +75,8 @@ class JudgeProcess:
         if not ready.get("ready"):
             self.kill()
             raise HarnessError(f"the judge did not start: {ready.get('error')}")
+        with contextlib.suppress(OSError):
+            self._zygote = ProcessHandle(int(ready["zygote_pid"]))
 
     def evaluate(
         self,
@@ -124,14 +129,12 @@ class JudgeProcess:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.kill()
-            self._process = None
+        self.kill()
 
     def kill(self) -> None:
-        """End the judge at once; its zygote sees the closed channel and ends the workers."""
+        """End the judge at once, and see to it that nothing below it lives on."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -140,3 +143,10 @@ class JudgeProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+        if self._zygote is not None:
+            # it sees the closed channel and ends the workers, unless it hangs or was stopped itself
+            if not self._zygote.has_ended(timeout_s=ZYGOTE_END_S):
+                kill_below(self._zygote.pid)
+                self._zygote.send(signal.SIGKILL)
+            self._zygote.close()
+            self._zygote = None

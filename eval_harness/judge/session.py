@@ -214,6 +214,12 @@ class Session:
     def seconds_left(self) -> float:
         return self.protocol.task_timeout_s - (time.monotonic() - self.started)
 
+    def extend(self, seconds: float) -> None:
+        """Time that was spent waiting for the device is not the candidate's."""
+        self.started += seconds
+        if self._candidate.deadline is not None:
+            self._candidate.deadline += seconds
+
     def drop_candidate(self) -> None:
         """End the candidate's process and wait until its memory is free; the next use makes a fresh one."""
         if not self.is_baseline:

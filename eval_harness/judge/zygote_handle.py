@@ -48,6 +48,10 @@ class Zygote:
         )
         theirs.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def wait_until_ready(self) -> None:
         """The imports are done. Raises HarnessError."""
         try:
