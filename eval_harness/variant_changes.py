@@ -83,10 +83,12 @@ def possible_sizes(size: int, step: int, *, grows: bool) -> list[int]:
     if step > 1 and size % step:
         return []
     low, high = (size + step, size + 8 * step) if grows else (max(2, size // 4), max(size + size // 2, size + 2))
-    sizes = [value for value in range(low, high + 1) if value % step == 0 and value != size]
-    odd = [value for value in sizes if value % 16]
-    every = max(1, len(odd or sizes) // MAX_SIZES)
-    return (odd or sizes)[::every]
+    first = -(-low // step) * step
+    span = (high - first) // step
+    count = min(span + 1, MAX_SIZES)
+    sizes = [first + step * (i * span // max(count - 1, 1)) for i in range(count)]
+    sizes = [value for value in sizes if value != size]
+    return [value for value in sizes if value % 16] or sizes
 
 
 def resized(spec: TensorSpec, change: Change, size: int) -> TensorSpec:
