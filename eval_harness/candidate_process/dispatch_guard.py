@@ -92,6 +92,8 @@ def check_plain_tensor(tensor: object) -> str | None:
         return f"a {type(tensor).__name__}, not a plain torch.Tensor; return what torch.empty or from_numpy made"
     if tensor.__dict__:
         return f"a tensor with attributes of its own ({', '.join(sorted(tensor.__dict__))}); return it untouched"
+    if tensor.requires_grad:
+        return "a tensor that asks for gradients; return one made without requires_grad"
     if tensor.layout is not torch.strided:
         return f"a tensor of layout {tensor.layout}; return a strided one"
     if tensor.device.type == "meta" or tensor.is_quantized or tensor.is_neg() or tensor.is_conj():

@@ -28,7 +28,7 @@ RESERVE_SHARE, MIN_RESERVE, MAX_RESERVE = 0.08, _GIB // 4, 4 * _GIB
 MEASURED_DROP_SHARE = 0.25
 """A fall of available memory by this share of the limit is worth a measurement."""
 SMALLEST_STEP_SHARE = 0.05
-MAX_PROCESSES = 2048
+MAX_PROCESSES = 1024
 """Threads and processes a candidate may add to the machine; compilers and thread pools stay far below."""
 GUILTY_SHARE = 0.5
 """Of the memory that went since the candidate started: who holds more is the cause."""
