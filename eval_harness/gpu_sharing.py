@@ -54,31 +54,44 @@ class GpuSharing:
     others: tuple[GpuProcess, ...]
     """Processes that neither are this one nor were started below it."""
 
-    def warnings(self) -> list[str]:
-        """What makes timings doubtful here, each with what to do."""
+    @property
+    def is_exclusive(self) -> bool:
+        """Only one process may hold a context: candidate and reference need one each at the same time."""
+        return self.compute_mode not in ("Default", "N/A")
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """What makes timings doubtful here, each with what to do about it."""
         found = []
         if self.others:
             shown = ", ".join(f"{other.name} (pid {other.pid}, {other.memory})" for other in self.others[:3])
-            through = "through MPS at the same time" if self.mps else "in turns"
+            through = "at the same time, through MPS" if self.mps else "in turns"
             found.append(
-                f"{len(self.others)} other processes use this GPU {through}: {shown}. Timings beside them are not to "
-                "be trusted: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
+                (
+                    f"{len(self.others)} other processes use this GPU {through}: {shown}; timings "
+                    "beside them are not to be trusted",
+                    "stop them, or choose another GPU with CUDA_VISIBLE_DEVICES",
+                )
             )
         if self.mps:
             found.append(
-                "an MPS daemon runs: its clients share the GPU at the same time. Evaluate with it stopped "
-                f"(echo quit | {MPS_DAEMON}) and CUDA_MPS_PIPE_DIRECTORY unset"
+                (
+                    "an MPS daemon runs: its clients share the GPU at the same time",
+                    f"stop it (echo quit | {MPS_DAEMON}) and unset CUDA_MPS_PIPE_DIRECTORY",
+                )
             )
         if self.mig:
-            slice_name = self.mig_device or "the first slice"
             found.append(
-                f"MIG is on: {slice_name} shares power and clocks with the other slices. Compare speedups from one "
-                "slice size only; a headline number needs a whole GPU (nvidia-smi -mig 0)"
+                (
+                    f"MIG is on: {self.mig_device or 'the first slice'} shares power and clocks with the other slices",
+                    "compare speedups from one slice size only; headline numbers need a whole GPU (nvidia-smi -mig 0)",
+                )
             )
-        if self.compute_mode not in ("Default", "N/A"):
+        if self.is_exclusive:
             found.append(
-                f"compute mode is {self.compute_mode}: candidate and reference need a context each at the same time "
-                "(nvidia-smi -c DEFAULT)"
+                (
+                    f"compute mode is {self.compute_mode}: candidate and reference need a context each",
+                    "nvidia-smi -c DEFAULT",
+                )
             )
         return found
 
@@ -89,9 +102,7 @@ def query(*arguments: str) -> str | None:
     if program is None:
         return None
     try:
-        done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True
-        )
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
     except (subprocess.SubprocessError, OSError):
         return None
     return done.stdout
@@ -145,7 +156,8 @@ def record(device: str) -> dict[str, Any]:
         facts = {"mig": None, "mps": mps_is_there(), "other_processes": None}
         if sharing is not None:
             facts = {"mig": sharing.mig, "mps": sharing.mps, "other_processes": len(sharing.others)}
-            facts |= {"gpu_warnings": sharing.warnings()} if sharing.warnings() else {}
+            warnings = [f"{fact}: {cure}" for fact, cure in sharing.warnings()]
+            facts |= {"gpu_warnings": warnings} if warnings else {}
         _remembered[device] = (time.monotonic(), facts)
     return dict(facts)
 

@@ -8,14 +8,28 @@ import os
 import platform
 import shutil
 import subprocess
-from typing import Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
+from eval_harness import confinement_layers, gpu_sharing
+from eval_harness.candidate_process.confinement import probe_layers
 from scripts.machine import describe_machine, library_versions, list_gpus
+
+if TYPE_CHECKING:
+    from eval_harness.judge.noise_floor import NoisePoint
 
 MIN_CORES = 2
 MIN_MEMORY_GIB = 4.0
 """The quickstart was run with 2 cores; it peaks below 3 GiB."""
 MIN_DISK_GIB = 2.0
+HIDDEN_NEIGHBOUR_MIB = 1500
+"""More used memory than an idle driver holds."""
+QUIET = {"cpu": {"small": 0.06, "large": 0.03}, "cuda": {"small": 0.03, "large": 0.01}}
+"""Half-width of an A/A interval that `strict` is to reach, by graph."""
+NOISE_CURE = {
+    "cpu": "stop what else runs here; fix the clock (cpupower frequency-set -g performance); more cores help",
+    "cuda": "stop what else uses the GPU or the cores; fix its clock (nvidia-smi -lgc; -pm 1 keeps it awake)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +46,54 @@ class Finding:
         return dataclasses.asdict(self)
 
 
-def check_machine() -> list[Finding]:
-    """Every check, cheap ones first. Takes the seconds that importing torch takes."""
-    return [
-        Finding("python", "ok", platform.python_version()),
-        *_size(),
-        *_libraries(),
-        *_compilers(),
-        *_gpus(),
-        *_confinement(),
-    ]
+@dataclasses.dataclass(frozen=True)
+class Examination:
+    """Everything that was looked at: findings for a person, and the facts behind them for a program."""
+
+    findings: list[Finding]
+    facts: dict[str, Any]
+    """device, machine, versions, confinement, gpu_sharing and noise_floor (None where it was not measured)."""
+
+    @property
+    def is_usable(self) -> bool:
+        return all(finding.mark != "MISSING" for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.facts | {"findings": [finding.as_dict() for finding in self.findings]}
+
+
+def examine_machine(device: str, *, noise_seconds: float | None) -> Examination:
+    """Every check, cheap ones first; noise_seconds None leaves the timing noise out. Raises HarnessError if an honest
+    worker does not start."""
+    findings = [Finding("python", "ok", platform.python_version()), *_size(), *_libraries(), *_compilers(), *_gpus()]
+    facts: dict[str, Any] = {"device": device, "machine": describe_machine(), "versions": library_versions()}
+    sharing = None
+    if device.startswith("cuda"):
+        sharing = gpu_sharing.look(device)
+        findings += _sharing(sharing)
+    layers = probe_layers(device.split(":")[0])
+    findings += _confinement(layers)
+    noise = None
+    if noise_seconds is not None:
+        from eval_harness.judge.noise_floor import measure_noise_floor  # imports torch
+
+        noise = measure_noise_floor(device, noise_seconds)
+        findings += _noise(noise, device)
+    facts |= {
+        "gpu_sharing": dataclasses.asdict(sharing) if sharing else None,
+        "confinement": layers,
+        "noise_floor": [dataclasses.asdict(point) for point in noise] if noise else None,
+    }
+    return Examination(findings, facts)
+
+
+def default_device() -> str:
+    """cuda where torch can use a GPU, else cpu."""
+    if not list_gpus() or importlib.util.find_spec("torch") is None:
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _size() -> list[Finding]:
@@ -109,14 +161,48 @@ def _gpus() -> list[Finding]:
     return [Finding("GPU", "ok", shown)]
 
 
-def _confinement() -> list[Finding]:
-    """The layers that confine a candidate; a container often refuses some of them."""
-    from eval_harness.candidate_process.confinement import probe_layers
+def _sharing(sharing: gpu_sharing.GpuSharing | None) -> list[Finding]:
+    """Who else uses the GPU. Another user makes timings doubtful; only an exclusive mode stops evaluations."""
+    if sharing is None:
+        return [Finding("GPU sharing", "optional", "unknown", "nvidia-smi does not answer: is it on PATH?")]
+    facts = f"{sharing.utilization_percent}% busy, {sharing.memory_used_mib} MiB used, mode {sharing.compute_mode}"
+    mark: Literal["optional", "MISSING"] = "MISSING" if sharing.is_exclusive else "optional"
+    findings = [Finding("GPU sharing", mark, fact, cure) for fact, cure in sharing.warnings()]
+    if not sharing.others and (sharing.memory_used_mib or 0) > HIDDEN_NEIGHBOUR_MIB:
+        cure = "a neighbour that this container does not see: choose another GPU, or look on the host"
+        findings.append(Finding("GPU sharing", "optional", f"nobody is listed, but {facts}", cure))
+    return findings or [Finding("GPU sharing", "ok", f"nobody else; {facts}")]
 
+
+def _confinement(layers: dict[str, str]) -> list[Finding]:
+    """The layers that confine a candidate; a container often refuses some of them."""
     findings = []
-    for layer, state in probe_layers().items():
-        cure = "" if state == "on" else "verdicts record that it was off; see docs/architecture.md"
+    for layer, state in layers.items():
+        cure = "" if state == "on" else confinement_layers.cure(layer)
         findings.append(Finding(f"confinement: {layer}", "ok" if state == "on" else "optional", state, cure))
+    ways = confinement_layers.open_ways(layers)
+    if ways:
+        shown = f"{len(ways)} ways are open to a candidate that slips through the source rules: {'; '.join(ways)}"
+        findings.append(Finding("confinement", "optional", shown, "docs/containers.md says which verdicts to trust"))
+    return findings
+
+
+def _noise(points: Sequence[NoisePoint], device: str) -> list[Finding]:
+    """A/A: eager against eager by the judge's clock."""
+    kind = device.split(":")[0]
+    findings = []
+    for point in points:
+        name = f"timing noise ({point.graph})"
+        if point.half_width is None or point.worst_deviation is None or point.latency_us is None:
+            findings.append(Finding(name, "optional", f"not measurable: {point.message}", NOISE_CURE[kind]))
+            continue
+        value = (
+            f"A/A within {point.worst_deviation:.1%} of 1, half-width {point.half_width:.1%} "
+            f"({point.num_runs} runs, {point.latency_us:.0f} us a call)"
+        )
+        is_quiet = point.half_width <= QUIET[kind][point.graph]
+        cure = "" if is_quiet else f"more than {QUIET[kind][point.graph]:.0%}: {NOISE_CURE[kind]}"
+        findings.append(Finding(name, "ok" if is_quiet else "optional", value, cure))
     return findings
 
 

@@ -113,15 +113,3 @@ def test_the_stage_clock_is_silent_without_a_terminal(capsys: pytest.CaptureFixt
     clock.enter("timing")
     assert clock.watch(future) == 7
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.slow
-def test_doctor_looks_at_everything_and_writes_json(capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
-    status, out, _ = run(capsys, "doctor", "--json", "-")
-    findings = {finding["name"]: finding for finding in json.loads(out)}
-    assert status == 0
-    assert findings["torch"]["mark"] == "ok"
-    assert any(name.startswith("confinement: ") for name in findings)
-    assert all(finding["cure"] for finding in findings.values() if finding["mark"] == "MISSING")
