@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, model_validator
 
 SCHEMA_VERSION = 2
-"""2 added Verdict.disabled_layers and GraphVerdict.unseen."""
+"""2 added Verdict.disabled_layers, Verdict.from_cache and GraphVerdict.unseen."""
 
 Layer = Literal["source", "structure", "dispatch", "provenance", "behaviour"]
 """An integrity layer (DESIGN section 6)."""
@@ -158,6 +158,8 @@ class Verdict(BaseModel):
     disabled_layers: list[Layer] = []
     """Integrity layers that were switched off: such a verdict is for benches and tests, never for selection."""
     graphs: list[GraphVerdict]
+    from_cache: bool = False
+    """A repeat of an earlier evaluation, served by the verdict cache: no number that leaves an attempt."""
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
     confinement: dict[str, str] = {}

@@ -10,7 +10,7 @@ from statistics import median
 from pydantic import BaseModel, ConfigDict
 
 from trajectories.ledger import Ledger
-from trajectories.record import Trajectory, Usage
+from trajectories.record import Usage
 from trajectories.store import TrajectoryStore, is_finished
 
 
@@ -35,6 +35,8 @@ class CollectSummary(BaseModel):
     median_final_as_covered: float | None
     shrinkage: float | None
     """Geometric mean of final AS over the best AS that the policy was shown: below 1, the feedback was lucky."""
+    shrinkage_covered: float | None = None
+    """The same of covered AS."""
     usage: Usage
     """Of the stored answers."""
     spent_usd: float
@@ -53,7 +55,8 @@ def summarise(
     solved: set[str] = set()
     final_as: list[float] = []
     final_covered: list[float] = []
-    log_ratios: list[float] = []
+    ratios: list[float | None] = []
+    covered_ratios: list[float | None] = []
     for trajectory in store:
         stop_reasons[str(trajectory.stop_reason or "UNFINISHED")] += 1
         num_finished += is_finished(trajectory)
@@ -68,8 +71,8 @@ def summarise(
             final_covered.append(final.as_covered)
         if final.num_correct == len(final.graphs):
             solved.add(trajectory.task_id)
-        if (shown := _shown_as(trajectory)) is not None and final.as_score > 0:
-            log_ratios.append(math.log(final.as_score / shown))
+        ratios.append(trajectory.shrinkage)
+        covered_ratios.append(trajectory.shrinkage_covered)
     return CollectSummary(
         name=name,
         is_complete=num_finished == num_planned,
@@ -82,18 +85,17 @@ def summarise(
         num_tasks_solved=len(solved),
         median_final_as=_median(final_as),
         median_final_as_covered=_median(final_covered),
-        shrinkage=math.exp(sum(log_ratios) / len(log_ratios)) if log_ratios else None,
+        shrinkage=_mean_ratio(ratios),
+        shrinkage_covered=_mean_ratio(covered_ratios),
         usage=usage,
         spent_usd=round(ledger.spent_usd, 9),
         duration_s=round(duration_s, 3),
     )
 
 
-def _shown_as(trajectory: Trajectory) -> float | None:
-    if trajectory.best_evaluation is None:
-        return None
-    shown = trajectory.evaluations[trajectory.best_evaluation].verdict.as_score
-    return shown if shown is not None and shown > 0 else None
+def _mean_ratio(ratios: Iterable[float | None]) -> float | None:
+    logs = [math.log(ratio) for ratio in ratios if ratio]
+    return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def _median(values: Iterable[float]) -> float | None:

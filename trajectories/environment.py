@@ -8,6 +8,7 @@ do wrong is a HarnessError, raised out of step, never a score.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from trajectories.record import EvaluationRecord, Message, StopReason, ToolCall
 from trajectories.tools import PASS_EVALUATOR, MalformedCallError, clip, edit_files, parse_arguments
 from trajectories.workspace import Workspace
 
+SEED_BITS = 48
 _POLL_S = 0.5
 """How often a wait for a verdict looks whether the run was cancelled."""
 
@@ -214,13 +216,16 @@ def evaluate_with_retries(
     protocol: EvaluationProtocol,
     max_retries: int = 0,
     cancelled: Callable[[], bool] = lambda: False,
+    is_fresh: bool = False,
 ) -> Verdict:
     """One verdict with secret seeds, asked for again after a failure of ours or an UNSTABLE one.
 
+    is_fresh: with a seed of its own, which no cache of verdicts serves.
     Raises HarnessError after the last try; an UNSTABLE verdict of the last try is returned as it is.
     """
     for tries_left in range(max_retries, -1, -1):
-        future = evaluator.submit(candidate, task, protocol=protocol, seed=None)
+        seed = secrets.randbits(SEED_BITS) if is_fresh else None
+        future = evaluator.submit(candidate, task, protocol=protocol, seed=seed)
         while not future.done():  # wait() alone does not end for a future that was cancelled before it ran
             wait([future], timeout=_POLL_S)
             if not future.done() and cancelled():

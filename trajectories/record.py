@@ -154,5 +154,22 @@ class Trajectory(BaseModel):
     machine: dict[str, Any] = {}
 
     @property
+    def shrinkage(self) -> float | None:
+        """AS of the final verdict over the best AS that the policy was shown: below 1, the feedback was lucky."""
+        return self._final_over_shown("as_score")
+
+    @property
+    def shrinkage_covered(self) -> float | None:
+        """The same of covered AS, by which the best is chosen."""
+        return self._final_over_shown("as_covered")
+
+    def _final_over_shown(self, score: str) -> float | None:
+        if self.best_evaluation is None or self.final_verdict is None:
+            return None
+        shown = getattr(self.evaluations[self.best_evaluation].verdict, score)
+        fresh = getattr(self.final_verdict, score)
+        return fresh / shown if shown and fresh is not None else None
+
+    @property
     def best_files(self) -> dict[str, str] | None:
         return None if self.best_evaluation is None else self.evaluations[self.best_evaluation].files

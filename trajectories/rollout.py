@@ -170,6 +170,7 @@ def _final_verdict(environment: PassEnvironment, protocol: EvaluationProtocol) -
         protocol=protocol,
         max_retries=environment.limits.max_harness_retries,
         cancelled=environment.cancelled,
+        is_fresh=True,
     )
 
 

@@ -104,12 +104,19 @@ def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
             return f"evaluated with integrity layers switched off ({', '.join(verdict.disabled_layers)})"
     if config.preset == "paper":
         return None if (shown.as_score or 0.0) > PAPER_MIN_AS else f"AS is not above {PAPER_MIN_AS}"
-    return _strict_refusal(trajectory.final_verdict, config)
+    return _strict_refusal(trajectory.final_verdict, shown, config)
 
 
-def _strict_refusal(final: Verdict | None, config: SelectionConfig) -> str | None:
+def _is_repeated(final: Verdict, shown: Verdict) -> bool:
+    """Whether both had the same seeds: the best of many noisy evaluations is a lucky one."""
+    return bool(final.seeds) and final.seeds == shown.seeds
+
+
+def _strict_refusal(final: Verdict | None, shown: Verdict, config: SelectionConfig) -> str | None:
     if final is None:
         return "no final verdict"
+    if final.from_cache or _is_repeated(final, shown):
+        return "final verdict is not a fresh evaluation"
     if final.protocol != "strict":
         return f"final verdict by protocol {final.protocol}, not strict"
     if final.all_violations:

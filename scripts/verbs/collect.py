@@ -62,6 +62,9 @@ def render_summary(summary: CollectSummary) -> str:
     if summary.median_final_as is not None:
         covered = "" if summary.median_final_as_covered is None else f", covered {summary.median_final_as_covered:.3f}"
         lines.append(f"median AS of the final verdicts {summary.median_final_as:.3f}{covered}")
+    if summary.shrinkage is not None:
+        covered = "" if summary.shrinkage_covered is None else f", covered {summary.shrinkage_covered:.3f}"
+        lines.append(f"fresh over best feedback (shrinkage) {summary.shrinkage:.3f}{covered}")
     tokens = f"{summary.usage.input_tokens} tokens read, {summary.usage.output_tokens} written"
     lines.append(f"{tokens}, {summary.spent_usd:.2f} USD, {summary.duration_s:.0f} s")
     return "\n".join(lines)
