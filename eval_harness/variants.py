@@ -39,6 +39,7 @@ FLOAT_DTYPES = ("torch.float32", "torch.bfloat16", "torch.float16")
 MAX_TRIES = 24
 """Fake runs spent on one draw of variants."""
 KEPT_FAILURES = 256
+_CASTS = frozenset({"float", "half", "bfloat16", "double"})
 ALWAYS_ALLOWED_BYTES = 1 << 20
 LARGE_BYTES = 64 << 20
 """Graphs with more bytes of inputs are made smaller only."""
@@ -101,8 +102,10 @@ class VariantSource:
         """Variants by dtype in secret order."""
         present = {spec.dtype for spec in self.traced.graph.specs.values()}
         floats = [dtype for dtype in FLOAT_DTYPES if dtype in present]
-        if len(floats) != 1:
-            return  # mixed precision: which of them would be another graph's is a guess
+        if len(floats) != 1 or _names_a_float_dtype(self.traced.ir):
+            # mixed precision, or a cast whose dtype was the model's own when it was captured: what would be another
+            # graph's is a guess
+            return
         for dtype in generator.sample(FLOAT_DTYPES, len(FLOAT_DTYPES)):
             if dtype not in present and (variant := self._with_dtype(floats[0], dtype)) is not None:
                 yield variant
@@ -193,6 +196,19 @@ def _is_same_but_for_integers(ours: IRGraph, theirs: IRGraph) -> bool:
 def _without_integers(value: Any) -> str:
     # by text: slices and dtypes have no order, and 1 == True
     return repr(map_refs(value, lambda ref: ref, lambda literal: "int" if type(literal) is int else literal))
+
+
+def _names_a_float_dtype(ir: IRGraph) -> bool:
+    found = []
+
+    def look(literal: Any) -> Any:
+        found.append(isinstance(literal, torch.dtype) and literal.is_floating_point)
+        return literal
+
+    for node in ir.calls:
+        found.append(node.op == "call_method" and node.target in _CASTS)
+        map_refs((node.args, dict(node.kwargs)), lambda ref: ref, look)
+    return any(found)
 
 
 def _unknown(traced: TracedGraph) -> set[str]:
