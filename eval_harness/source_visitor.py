@@ -10,7 +10,7 @@ import ast
 import builtins
 
 from eval_harness import source_names as names
-from eval_harness.source_cpp import check_load_inline
+from eval_harness.source_inline import check_load_inline
 from eval_harness.source_kernels import kernel_kind
 from eval_harness.source_library import Place, check_library_name
 from eval_harness.source_scope import PACKAGE, Folder, Scope, attribute_chain
