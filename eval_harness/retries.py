@@ -24,6 +24,7 @@ MAX_TRIES = 2
 MAX_MACHINES_LOST = 3
 """So many lost machines are forgiven for each evaluation; preempted nodes come in waves."""
 SEED_BITS = 48
+BROUGHT_DOWN = "brought down two fresh judges"
 
 
 def draw_seed() -> int:
@@ -98,7 +99,7 @@ def brought_down(candidate: Candidate, task: Task, protocol: EvaluationProtocol,
             graph=graph.name,
             graph_hash=graph.content_hash,
             outcome=Outcome.RUNTIME_ERROR,
-            message=f"brought down two fresh judges: {reason}",
+            message=f"{BROUGHT_DOWN}: {reason}",
         )
         for graph in task.graphs
     ]
@@ -113,5 +114,6 @@ def brought_down(candidate: Candidate, task: Task, protocol: EvaluationProtocol,
         as_score=scores.as_score,
         as_covered=scores.as_covered,
         es=scores.es,
+        disabled_layers=list(protocol.disabled_layers),
         graphs=graphs,
     )
