@@ -163,8 +163,8 @@ class Verdict(BaseModel):
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
     confinement: dict[str, str] = {}
-    """Layer of the candidate's own process -> "on", or why it is off. Empty where nothing was run: the source rules, or
-    a cached verdict of them, decided."""
+    """Layer of the candidate's own process -> "on", or why it is off. Empty where nothing was run: the source rules
+    decided."""
     seeds: dict[str, int] = {}
     timings: dict[str, float] = {}
     """Seconds by stage."""
