@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 from typing import Any
 
 from data.task import Task
 from eval_harness.candidate import Candidate
-from eval_harness.executor import Evaluator
+from eval_harness.executor import Evaluator, LocalExecutor
 from eval_harness.machine import describe_machine
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.verdict import Verdict
-from eval_harness.verdict_cache import VerdictCache, is_kept, verdict_key
+from eval_harness.verdict_cache import DEFAULT_MAX_MB, VerdictCache, is_kept, verdict_key
+
+log = logging.getLogger(__name__)
 
 
 class CachedEvaluator:
@@ -111,6 +115,16 @@ class CachedEvaluator:
         with self._mutex:
             if self._running.get(key) is shared:
                 del self._running[key]
+
+
+def with_cache(evaluator: Evaluator, cache_dir: Path | None, *, max_mb: float | None = None) -> Evaluator:
+    """The evaluator behind a cache in a folder; as it is without a folder, or if its judges are not on this machine."""
+    if cache_dir is None:
+        return evaluator
+    if not isinstance(evaluator, LocalExecutor):
+        log.info("no verdict cache: the judges are elsewhere, on machines that are not known here")
+        return evaluator
+    return CachedEvaluator(evaluator, VerdictCache(cache_dir, max_mb=max_mb or DEFAULT_MAX_MB))
 
 
 class _Shared:

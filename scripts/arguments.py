@@ -40,6 +40,16 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cache(parser: argparse.ArgumentParser, *, default: str, can_disable: bool) -> None:
+    """Where repeats of an evaluation are served from; can_disable where the configuration has one already."""
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help=f"serve repeats of an evaluation from this folder; default: {default}"
+    )
+    parser.add_argument("--cache-mb", type=float, metavar="MB", help="size limit of the folder; oldest out first")
+    if can_disable:
+        parser.add_argument("--no-cache", action="store_true", help="evaluate repeats anew")
+
+
 def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"output folder; default: {default}")
 

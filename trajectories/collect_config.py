@@ -10,11 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from data.task import Task
 from eval_harness.presets import EvaluationProtocol, load_protocol
+from eval_harness.verdict_cache import DEFAULT_DIR as DEFAULT_CACHE_DIR
+from eval_harness.verdict_cache import DEFAULT_MAX_MB
 from trajectories.environment import AgentLimits
 from trajectories.prompts import PromptConfig
 
 DEFAULT_ROOT = Path("runs/collect")
-_NOT_IDENTITY = frozenset({"name", "out_dir", "num_workers", "budget_usd", "max_infrastructure_errors"})
+_NOT_IDENTITY = frozenset(
+    {"name", "out_dir", "num_workers", "budget_usd", "max_infrastructure_errors"}
+    | {"verdict_cache", "cache_dir", "cache_max_mb"}
+)
 """May differ on a resume: they change how fast or how far, not what is collected."""
 
 
@@ -49,6 +54,10 @@ class CollectConfig(BaseModel):
     """For the whole collection; concurrent attempts may overshoot by one answer each."""
     max_infrastructure_errors: int = Field(default=5, ge=1)
     """So many attempts in a row that end by no fault of the policy's stop the run."""
+    verdict_cache: bool = True
+    """Serve evaluations that were made before from a folder; the final one of an attempt is always fresh."""
+    cache_dir: Path = DEFAULT_CACHE_DIR
+    cache_max_mb: float = Field(default=DEFAULT_MAX_MB, gt=0)
     out_dir: Path | None = None
     """runs/collect/<name> by default."""
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from scripts.arguments import add_config, add_device, add_json, add_out, add_resume, check_device, say, write_json
+from scripts.arguments import add_cache, add_config, add_device, add_json, add_out, add_resume, check_device, say, write_json
 
 if TYPE_CHECKING:
     from trajectories.collect_summary import CollectSummary
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser, default=None)
     add_resume(parser)
     add_json(parser, "the summary")
+    add_cache(parser, default="as configured", can_disable=True)
     parser.add_argument("--judges", type=int, default=1, metavar="N", help="evaluations at a time; default: 1")
     parser.add_argument("--dry-run", action="store_true", help="check configuration and tasks, say what would be done")
 
@@ -30,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     from trajectories.collect import CollectConfig, run_collect
 
     config = load_config(CollectConfig, args.config, args.overrides)
-    given = {"device": args.device, "out_dir": args.out}
+    given = {"device": args.device, "out_dir": args.out, "cache_dir": args.cache, "cache_max_mb": args.cache_mb}
+    given |= {"verdict_cache": False if args.no_cache else True if args.cache else None}
     config = config.model_copy(update={field: value for field, value in given.items() if value is not None})
     device = check_device(config.device)
     tasks = [task for reference in config.tasks for task in load_tasks(reference)][: config.max_tasks]
@@ -42,10 +44,14 @@ def run(args: argparse.Namespace) -> int:
         config.protocols()
         return 0
 
+    from eval_harness.cached_evaluator import with_cache
     from eval_harness.executor import LocalExecutor
 
     with LocalExecutor(device=device, num_judges=args.judges) as executor:
-        summary = run_collect(config, tasks, executor, resume=args.resume)
+        cache_dir = config.cache_dir if config.verdict_cache else None
+        summary = run_collect(
+            config, tasks, with_cache(executor, cache_dir, max_mb=config.cache_max_mb), resume=args.resume
+        )
     print(render_summary(summary), file=sys.stderr if args.json == "-" else sys.stdout)
     if args.json:
         write_json(args.json, summary.model_dump(mode="json"))

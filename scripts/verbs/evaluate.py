@@ -10,7 +10,7 @@ from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scripts.arguments import add_device, add_json, check_device, say, write_json
+from scripts.arguments import add_cache, add_device, add_json, check_device, say, write_json
 from scripts.exit_status import TARGET_MISSED
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-under", type=float, metavar="AS", help="exit with 4 if AS is below this")
     add_device(parser)
     add_json(parser, "the Verdict record")
+    add_cache(parser, default="none, each evaluation is fresh", can_disable=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,13 +42,17 @@ def run(args: argparse.Namespace) -> int:
     candidate = read_candidate(args.pass_dir)
     device = check_device(args.device)
 
+    from eval_harness.cached_evaluator import with_cache
     from eval_harness.executor import LocalExecutor
     from eval_harness.verdict_text import render_verdict
 
     say(f"evaluating {args.pass_dir} on {task.task_id}: {len(task.graphs)} graphs, {protocol.name}, {device}")
     clock = StageClock()
     with LocalExecutor(device=device, num_judges=1, progress=clock.enter) as executor:
-        verdict = clock.watch(executor.submit(candidate, task, protocol=protocol, seed=args.seed))
+        evaluator = with_cache(executor, args.cache, max_mb=args.cache_mb)
+        verdict = clock.watch(evaluator.submit(candidate, task, protocol=protocol, seed=args.seed))
+    if verdict.from_cache:
+        say(f"an earlier verdict, served from {args.cache}; leave --cache out for a fresh one")
     # with --json - stdout is the record alone, so that it can be piped
     print(render_verdict(verdict), file=sys.stderr if args.json == "-" else sys.stdout)
     if args.json:
