@@ -25,8 +25,12 @@ class EvaluationProtocol(BaseModel):
     clock: Literal["paired", "upstream"] = "paired"
     """The judge's paired blocks, or upstream's per-call trials in the process (never for reward or selection)."""
     num_clusters: int = Field(default=5, ge=2)
-    """Independent placements of buffers on both sides."""
-    pairs_per_cluster: int = Field(default=8, ge=2)
+    """Independent placements of buffers on both sides, at least."""
+    pairs_per_cluster: int = Field(default=4, ge=2)
+    timing_cuda_s: float = Field(default=1.3, ge=0)
+    """Seconds for which clusters of one graph are added on a GPU; with what surrounds them a graph takes 2 s."""
+    timing_cpu_s: float = Field(default=4.0, ge=0)
+    """The same on a CPU, where other processes disturb: 5 s with what surrounds them."""
     block_ms: float = Field(default=10.0, gt=0)
     """Target length of one timed block; 1 ms was measured to be too short."""
     max_noise: float = Field(default=1.25, gt=1)
@@ -69,12 +73,18 @@ class EvaluationProtocol(BaseModel):
         return layer not in self.disabled_layers
 
 
+    def timing_s(self, device: str) -> float:
+        """Seconds for which clusters of one graph are added on a device."""
+        return self.timing_cuda_s if device.startswith("cuda") else self.timing_cpu_s
+
+
 PRESETS: dict[str, EvaluationProtocol] = {
     "strict": EvaluationProtocol(name="strict"),
     "reward": EvaluationProtocol(
         name="reward",
         num_draws=3,
-        pairs_per_cluster=5,
+        timing_cuda_s=0.3,
+        timing_cpu_s=0.8,
         max_noise=1.5,
         gpu_time=False,
         max_timed_graphs=8,

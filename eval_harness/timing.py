@@ -12,9 +12,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
+import numpy as np
+from scipy.special import ndtri, stdtrit
 
 CONFIDENCE = 0.95
+MIN_RANKED = 8
+"""Values from which ranks are used: fewer have no signed-rank interval of 95% or a ragged one."""
 MAX_BLOCK_CALLS = 400
 MAX_BLOCK_MS = 120.0
 """A slow side bounds the block before the target length of the fast side is reached."""
@@ -58,18 +61,19 @@ def is_candidate_first(pair_index: int) -> bool:
 def estimate_speedup(clusters: Sequence[Sequence[PairTiming]], *, num_calls: int, floor: float) -> SpeedupEstimate:
     """Speedup and interval from paired log-ratios. floor: the machine's A/A deviation as a log ratio.
 
-    A cluster's value is the median of its pairs' log-ratios, which one disturbed block cannot move.
+    Two neighbouring pairs, one with the candidate first and one with the reference first, make one value: who runs
+    second in a pair is about 1% faster, and that cancels. The centre is the Hodges-Lehmann estimate of the values and
+    the interval is Wilcoxon's: other processes disturb a block now and then by any amount, which moves a mean and its
+    interval and hardly these. Values that follow each other may be alike (a disturbance outlives a pair); the interval
+    is widened by their autocorrelation. The floor is an independent error, so its square is added.
     """
-    if len(clusters) < 2:
-        raise ValueError("at least two clusters are needed for an interval")
-    values = [
-        statistics.median(math.log(pair.reference_s / pair.candidate_s) for pair in cluster) for cluster in clusters
-    ]
-    centre = statistics.fmean(values)
-    quantile = float(stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2))
-    half_width = quantile * statistics.stdev(values) / math.sqrt(len(values))
-    reach = half_width + floor
     pairs = [pair for cluster in clusters for pair in cluster]
+    if len(pairs) < 4:
+        raise ValueError("at least four pairs are needed for an interval")
+    ratios = [math.log(pair.reference_s / pair.candidate_s) for pair in pairs]
+    values = [statistics.fmean(ratios[i : i + 2]) for i in range(0, len(ratios) - 1, 2)]
+    centre, half_width = _centre_and_half_width(values)
+    reach = math.hypot(half_width, floor)
     return SpeedupEstimate(
         speedup=math.exp(centre),
         interval=(math.exp(centre - reach), math.exp(centre + reach)),
@@ -77,6 +81,31 @@ def estimate_speedup(clusters: Sequence[Sequence[PairTiming]], *, num_calls: int
         reference_latency_us=statistics.median(pair.reference_s for pair in pairs) / num_calls * 1e6,
         half_width=half_width,
     )
+
+
+def _centre_and_half_width(values: Sequence[float]) -> tuple[float, float]:
+    """Hodges-Lehmann centre and the half width of its 95% interval (signed-rank; Student's where values are few)."""
+    count = len(values)
+    if count < MIN_RANKED:
+        quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
+        return statistics.fmean(values), quantile * statistics.stdev(values) / math.sqrt(count)
+    ordered = np.asarray(values)
+    rows, columns = np.triu_indices(count)
+    averages = np.sort((ordered[rows] + ordered[columns]) / 2)
+    spread = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    rank = count * (count + 1) / 4 - float(ndtri(0.5 + CONFIDENCE / 2)) * spread
+    low = max(int(rank), 0)
+    centre = float(np.median(averages))
+    # the wider side: an interval that is symmetric in the log stays one number
+    half_width = max(centre - float(averages[low]), float(averages[len(averages) - 1 - low]) - centre)
+    return centre, half_width * math.sqrt((1 + (alike := _autocorrelation(ordered))) / (1 - alike))
+
+
+def _autocorrelation(values: np.ndarray) -> float:
+    """Of ranks, between neighbours; 0 to 0.6, and 0 within chance."""
+    ranks = np.argsort(np.argsort(values)).astype(float)
+    found = float(np.corrcoef(ranks[:-1], ranks[1:])[0, 1])
+    return min(found, 0.6) if found > 1.0 / math.sqrt(len(values)) else 0.0
 
 
 def deferred_work_s(candidate_delivery_s: Sequence[float], reference_delivery_s: Sequence[float]) -> float:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from data.graph import Graph
 from data.task import Task
 from eval_harness.candidate import MANIFEST_FILE, Candidate
 
+SHORT_CLOCK: dict[str, Any] = {
+    "num_clusters": 2,
+    "pairs_per_cluster": 2,
+    "timing_cpu_s": 0.0,
+    "timing_cuda_s": 0.0,
+    "block_ms": 2.0,
+    "max_noise": 1e3,
+}
+"""Protocol overrides for tests that need a timing and no precision."""
 ADD_RELU_MUL = """
         tmp_0 = in_0 + in_1
         tmp_1 = torch.relu(tmp_0)

@@ -11,9 +11,9 @@ from eval_harness.presets import load_protocol
 from eval_harness.report import build_report
 from eval_harness.report_row import ReportRow
 from eval_harness.verdict import SCHEMA_VERSION, Outcome, Verdict
-from tests.helpers import add_relu_mul, add_relu_mul_pass, make_task
+from tests.helpers import SHORT_CLOCK, add_relu_mul, add_relu_mul_pass, make_task
 
-QUICK = {"num_draws": 2, "num_clusters": 2, "pairs_per_cluster": 2, "block_ms": 2.0, "max_noise": 1000.0}
+QUICK = {"num_draws": 2, **SHORT_CLOCK}
 TORCH_ADDS = "\n\n@torch.fx.wrap\ndef fused(x, bias, scale):\n    return torch.relu(x + bias) * scale\n"
 
 

@@ -20,6 +20,7 @@ from tests.helpers import (
     ADD_RELU_MUL_KERNEL,
     ADD_RELU_MUL_RULE,
     HEADER,
+    SHORT_CLOCK,
     add_layer_norm,
     add_relu_mul,
     add_relu_mul_pass,
@@ -28,7 +29,7 @@ from tests.helpers import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = load_protocol("strict", num_draws=2, num_clusters=2, pairs_per_cluster=2, block_ms=2.0, max_noise=1000.0)
+QUICK = load_protocol("strict", num_draws=2, **SHORT_CLOCK)
 """Two rounds are no measurement: these tests are about outcomes, on machines that may be busy."""
 
 

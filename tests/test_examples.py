@@ -11,9 +11,10 @@ from eval_harness.candidate import Candidate
 from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.verdict import Outcome
+from tests.helpers import SHORT_CLOCK
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-PROTOCOL = load_protocol("strict", num_draws=2, num_clusters=2, pairs_per_cluster=2, block_ms=1.0, max_noise=1000.0)
+PROTOCOL = load_protocol("strict", num_draws=2, **SHORT_CLOCK)
 
 
 @pytest.mark.slow

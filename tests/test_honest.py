@@ -14,10 +14,11 @@ from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.source_rules import check_sources, syntax_error
 from scripts.benches.corpus import HONEST_FILE, load_corpus
+from tests.helpers import SHORT_CLOCK
 
 CORPUS = load_corpus(Path(__file__).parent / "honest", HONEST_FILE)
 ON_CPU = [entry for entry in CORPUS if entry.runs_on("cpu")]
-PROTOCOL = load_protocol("strict", num_draws=3, num_clusters=2, pairs_per_cluster=2, block_ms=2.0, max_noise=1000.0)
+PROTOCOL = load_protocol("strict", num_draws=3, **SHORT_CLOCK)
 BUILD_TIMEOUT_S = 400.0
 """Of one graph: compiling torch's C++ headers takes half a minute on an idle core."""
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import SHORT_CLOCK
+
 torch = pytest.importorskip("torch")
 
 from eval_harness.executor import LocalExecutor  # noqa: E402
@@ -15,7 +17,7 @@ from scripts.benches.corpus import HONEST_FILE, load_corpus  # noqa: E402
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 ON_GPU = [entry for entry in load_corpus(Path(__file__).parent / "honest", HONEST_FILE) if entry.runs_on("cuda")]
-SHORT = {"num_draws": 3, "num_clusters": 2, "pairs_per_cluster": 2, "max_noise": 1000.0}
+SHORT = {"num_draws": 3, **SHORT_CLOCK}
 # a CUDA extension compiles for a minute or two
 PROTOCOL = load_protocol("strict", **SHORT, graph_timeout_s=300)
 

@@ -60,9 +60,9 @@ def test_one_disturbed_block_does_not_move_a_cluster():
     assert estimate_speedup(clusters, num_calls=1, floor=0.0).speedup == pytest.approx(1.0)
 
 
-def test_one_cluster_has_no_interval():
-    with pytest.raises(ValueError, match="two clusters"):
-        estimate_speedup(clusters_with(1.0, num_clusters=1), num_calls=1, floor=0.0)
+def test_three_pairs_have_no_interval():
+    with pytest.raises(ValueError, match="four pairs"):
+        estimate_speedup([clusters_with(1.0)[0][:3]], num_calls=1, floor=0.0)
 
 
 @given(st.floats(1e-7, 1.0), st.floats(1e-7, 1.0), st.integers(1, 1000))

@@ -9,9 +9,9 @@ from eval_harness.executor import LocalExecutor
 from eval_harness.judge.unseen import wrong_elements
 from eval_harness.presets import load_protocol
 from eval_harness.verdict import Outcome
-from tests.helpers import ADD_RELU_MUL_KERNEL, add_relu_mul, add_relu_mul_pass, make_task
+from tests.helpers import ADD_RELU_MUL_KERNEL, SHORT_CLOCK, add_relu_mul, add_relu_mul_pass, make_task
 
-QUICK = {"num_draws": 2, "num_clusters": 2, "pairs_per_cluster": 2, "block_ms": 2.0, "max_noise": 1000.0}
+QUICK = {"num_draws": 2, **SHORT_CLOCK}
 PROTOCOL = load_protocol("strict", **QUICK)
 
 

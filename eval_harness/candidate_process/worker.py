@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import os
 import sys
 import time
@@ -157,14 +158,18 @@ class Worker:
         inputs = self.inputs.tensors[message["set"]]
         poison.fill(self.device, message.get("poison_bytes") or [])
         try:
-            result = self._run_guarded(inputs) if message.get("guard") else self.graph.run(*inputs)
+            if message.get("guard"):
+                result = self._run_guarded(inputs)
+            else:
+                result = (self.graph.run_traced if message.get("trace") else self.graph.run)(*inputs)
             self._synchronize()
         finally:
             poison.stop()
         outputs = result if isinstance(result, tuple) else (result,)
         self.outputs[0] = outputs
         guard = self.graph.guard_report if message.get("guard") else None
-        return {"outputs": [_describe(output) for output in outputs], "guard": guard}
+        trace = self.graph.trace_report if message.get("trace") else None
+        return {"outputs": [_describe(output) for output in outputs], "guard": guard, "trace": trace}
 
     def _run_guarded(self, inputs: Sequence[torch.Tensor]) -> Any:
         self.graph.guard_report = []
@@ -180,15 +185,15 @@ class Worker:
         return {"outputs": [_describe(output) for output in outputs]}
 
     def deliver(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Copy the asked outputs of the asked calls into the outputs file, in the judge's layout."""
+        """Copy the asked runs of elements of the asked calls' outputs into the outputs file, in the judge's layout."""
         assert self.outputs_file is not None
         self._check_plain()
         for item in message["items"]:
             slot = Slot.from_json(item["slot"])
             tensor = self.outputs[item["call"]][item["output"]]
-            if tuple(tensor.shape) != slot.shape or tensor.dtype != DTYPES[slot.dtype]:
+            if tuple(tensor.shape) != tuple(item["shape"]) or tensor.dtype != DTYPES[slot.dtype]:
                 raise ValueError(f"output {item['output']} is {tensor.dtype} {tuple(tensor.shape)} in this call")
-            self.outputs_file.write(slot, tensor)
+            self.outputs_file.write(slot, _run_of(tensor, item["start"], slot))
         return {}
 
     def _check_plain(self) -> None:
@@ -199,10 +204,12 @@ class Worker:
                     raise failures.NotPlainTensorError(f"output {index}: {fault}")
 
     def deliver_inputs(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Copy one set of inputs back, as it is now."""
+        """Copy runs of elements of one set of inputs back, as they are now."""
         assert self.outputs_file is not None
-        for slot_data, tensor in zip(message["slots"], self.inputs.tensors[message["set"]], strict=True):
-            self.outputs_file.write(Slot.from_json(slot_data), tensor)
+        inputs = self.inputs.tensors[message["set"]]
+        for slot_data, start, tensor in zip(message["slots"], message["starts"], inputs, strict=True):
+            slot = Slot.from_json(slot_data)
+            self.outputs_file.write(slot, _run_of(tensor, start, slot))
         return {}
 
     def ready(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -265,6 +272,12 @@ class Worker:
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             _synchronize_cuda(self.device)
+
+
+def _run_of(tensor: torch.Tensor, start: int, slot: Slot) -> torch.Tensor:
+    """As many elements as the slot takes, in row-major order, from the start-th on."""
+    flat = torch.Tensor.reshape(tensor, (-1,))
+    return flat[start : start + math.prod(slot.shape)]
 
 
 def _describe(output: Any) -> dict[str, Any]:

@@ -88,17 +88,13 @@ class InputWindows(Exchange):
         super().__init__(size, outputs_bytes)
         for slot in self.slots:
             self.inputs.write(slot, pool.pools[slot.name])
+        self.graph = graph
         self._pool = pool
         self._shapes = [list(graph.specs[name].shape) for name in graph.arguments]
 
     def pool_message(self) -> dict[str, Any]:
         """Fields of a load_pool request."""
         return {"slots": [slot.to_json() for slot in self.slots], "shapes": self._shapes}
-
-    def set_slots(self) -> list[Slot]:
-        """Where the inputs of one set lie when a worker delivers them back."""
-        triples = [(slot.name, slot.dtype, shape) for slot, shape in zip(self.slots, self._shapes, strict=True)]
-        return lay_out(triples)[0]
 
     def windows_message(self, num_sets: int, generator: random.Random, *, fresh: bool) -> dict[str, Any]:
         """Fields of a load_windows request: secret offsets for every set and argument."""
@@ -115,7 +111,10 @@ def output_slots(
     for position in positions:
         slots, offset = lay_out([(str(i), meta.dtype, meta.shape) for i, meta in enumerate(metas)], start=offset)
         by_call.append(slots)
-        items += [{"call": position, "output": i, "slot": slot.to_json()} for i, slot in enumerate(slots)]
+        items += [
+            {"call": position, "output": i, "slot": slot.to_json(), "shape": list(slot.shape), "start": 0}
+            for i, slot in enumerate(slots)
+        ]
     return items, by_call
 
 

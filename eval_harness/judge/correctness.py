@@ -19,6 +19,7 @@ from data.inputs import PASSNET_INPUT_SEED, draw_inputs
 from eval_harness.comparison import OutputMeta, compare_metas, first_correct_level, oracle_ok
 from eval_harness.errors import ReferenceFailedError
 from eval_harness.judge.buffers import InputSet, output_slots, outputs_bytes
+from eval_harness.judge.integrity import choose_trace_draw, guard_violations, trace_violations
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker, WorkerFailure
 from eval_harness.verdict import Outcome, Violation
@@ -92,6 +93,7 @@ def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta
     size = max(outputs_bytes(metas), outputs_bytes(metas, dtype="torch.float64"))
     buffers = InputSet(graph, size)
     guard_draw = session.generator.randrange(protocol.num_draws) if guarded else None
+    trace_draw = choose_trace_draw(session, guard_draw)
     result = Correctness()
     redraws = 0
     try:
@@ -102,7 +104,8 @@ def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta
             seed = PASSNET_INPUT_SEED if protocol.inputs == "passnet" else session.seed()
             # a spread draw may be too much for eager itself; it is then redrawn without
             buffers.write(_draw(session, graph, seed, spread=draw % 2 == 1 and redraws == 0))
-            ours, our_inputs = call_candidate(session, graph, buffers, metas, guard=draw == guard_draw)
+            special = "guard" if draw == guard_draw else "trace" if draw == trace_draw else ""
+            ours, our_inputs = call_candidate(session, graph, buffers, metas, special=special)
             expected, their_inputs = call_reference(session, buffers, metas)
             if not _counts(session, graph, buffers, metas, expected) and redraws < MAX_REDRAWS:
                 redraws += 1
@@ -123,18 +126,25 @@ def _draw(session: Session, graph: Graph, seed: int, *, spread: bool) -> dict[st
 
 
 def call_candidate(
-    session: Session, graph: Graph, buffers: InputSet, metas: Sequence[OutputMeta], *, guard: bool
+    session: Session, graph: Graph, buffers: InputSet, metas: Sequence[OutputMeta], *, special: str = ""
 ) -> tuple[list[torch.Tensor], list[np.ndarray]]:
-    """One call on what the buffers hold: its outputs, and its inputs afterwards. Raises GraphFailure."""
+    """One call on what the buffers hold: its outputs, and its inputs afterwards. Raises GraphFailure.
+
+    special: "guard" for a call under the dispatch guard, "trace" for one under the profiler.
+    """
     timeout_s = min(session.protocol.graph_timeout_s, max(session.seconds_left(), 1.0))
     worker = session.candidate
     try:
         worker.ask("load_set", timeout_s=timeout_s, **buffers.load_message(fresh=True))
         sizes = [outputs_bytes([meta]) for meta in metas]
-        answer = worker.ask("call", timeout_s=timeout_s, set=0, guard=guard, poison_bytes=sizes)
+        answer = worker.ask("call", timeout_s=timeout_s, set=0, poison_bytes=sizes, **({special: True} if special else {}))
         _check_outputs(answer["outputs"], metas, graph, plain=session.protocol.checks("behaviour"))
-        if guard:
+        if special == "guard":
             check_guard(answer["guard"])
+        elif special == "trace":
+            violations = trace_violations(session, answer["trace"], metas)
+            if violations:
+                raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
         return _collect(worker, buffers, metas, 0, timeout_s)
     except WorkerFailure as failure:
         raise GraphFailure.of_worker(failure, "running the rewritten graph") from None
@@ -155,7 +165,8 @@ def _collect(
     items, (slots,) = output_slots(metas, [call])
     worker.ask("deliver", timeout_s=timeout_s, items=items)
     outputs = [buffers.read_output(worker, slot) for slot in slots]
-    worker.ask("deliver_inputs", timeout_s=timeout_s, set=0, slots=buffers.input_slots())
+    starts = [0] * len(buffers.slots)
+    worker.ask("deliver_inputs", timeout_s=timeout_s, set=0, slots=buffers.input_slots(), starts=starts)
     return outputs, buffers.read_inputs(worker)
 
 
@@ -220,13 +231,7 @@ def _check_outputs(
 
 
 def check_guard(report: Sequence[dict[str, Any]] | None) -> None:
-    violations = [
-        Violation(
-            rule=str(entry["rule"]), layer="dispatch", file=f"{entry['at']}.py", message=str(entry["message"])[:500]
-        )
-        for entry in report or []
-    ]
-    if violations:
+    if violations := guard_violations(report):
         raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
 
 

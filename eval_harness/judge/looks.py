@@ -1,0 +1,151 @@
+"""What the judge looks at in timed blocks: outputs, inputs and one guarded call, all chosen after "done".
+
+Only parts travel: of a large tensor one secretly placed run of elements. Correctness draws have compared all of it;
+here the question is whether a call did its work at all, and a call that skipped any share of it is found by that share
+of looks.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from eval_harness.comparison import OutputMeta, first_correct_level
+from eval_harness.judge.buffers import InputWindows, outputs_bytes
+from eval_harness.judge.correctness import GraphFailure, check_guard, compare_inputs
+from eval_harness.judge.session import Session
+from eval_harness.judge.workers import Worker, WorkerFailure
+from eval_harness.tensor_exchange import Slot, lay_out
+from eval_harness.verdict import Outcome
+
+DELIVERY_BYTES = 8 << 20
+"""Outputs of a block that are delivered at most when all are asked for."""
+PART_ELEMENTS = 1 << 18
+"""Of one tensor, at most this many neighbouring elements are delivered."""
+COMPARED_CALLS = 3
+"""Comparing costs more than delivering: a few calls of those delivered are enough, none knows which."""
+
+
+class UnstableError(Exception):
+    """Eager itself does not hold still: nothing can be said of this graph now."""
+
+
+@dataclass
+class Findings:
+    """What the looks have shown so far."""
+
+    first_correct_t: int = -10
+    message: str = ""
+    """The worst output that was looked at, if it is beyond the strict level."""
+    deliveries_s: list[tuple[float, float]] = field(default_factory=list)
+    """Candidate's and reference's seconds for delivering a whole block, where all of it was asked for."""
+
+
+class Pair:
+    """The two workers that are timed, and whose failure is whose."""
+
+    def __init__(self, candidate: Worker, reference: Worker, timeout_s: float) -> None:
+        self.candidate, self.reference, self.timeout_s = candidate, reference, timeout_s
+
+    @property
+    def both(self) -> tuple[Worker, Worker]:
+        return self.candidate, self.reference
+
+    def ask(self, worker: Worker, op: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.guarding(worker, partial(worker.ask, op, timeout_s=self.timeout_s, **fields))
+        return answer
+
+    def guarding(self, worker: Worker, action: Callable[[], Any]) -> Any:
+        """A failing reference is ours; a failing candidate is its own."""
+        try:
+            return action()
+        except WorkerFailure as failure:
+            if worker is self.reference:
+                raise UnstableError(f"eager failed while it was timed: {failure.message}") from None
+            raise GraphFailure.of_worker(failure, "timed calls") from None
+
+
+class Looks:
+    """Looks at the block that both workers ran last."""
+
+    def __init__(self, session: Session, pair: Pair, windows: InputWindows, metas: Sequence[OutputMeta]) -> None:
+        self._generator: random.Random = session.generator
+        self._pair, self._windows, self._metas = pair, windows, list(metas)
+        self._graph = windows.graph
+        self.findings = Findings()
+
+    @staticmethod
+    def exchange_bytes(metas: Sequence[OutputMeta], num_arguments: int) -> int:
+        """Size of the file through which parts travel."""
+        widest = PART_ELEMENTS * 16 + 64
+        return max(DELIVERY_BYTES, len(metas) * widest, num_arguments * widest) + (1 << 16)
+
+    def at_outputs(self, num_calls: int, *, in_full: bool) -> None:
+        """Have one call's outputs, or the whole block's, delivered by both sides, and compare some of them."""
+        one_call = min(outputs_bytes(self._metas), len(self._metas) * PART_ELEMENTS * 16)
+        count = min(num_calls, max(1, DELIVERY_BYTES // max(one_call, 1))) if in_full else 1
+        items, by_call = self._parts(self._generator.sample(range(num_calls), count))
+        seconds = []
+        for worker in self._pair.both:
+            start = time.perf_counter()
+            self._pair.ask(worker, "deliver", items=items)
+            seconds.append(time.perf_counter() - start)
+        if in_full:
+            whole_block = num_calls / count
+            self.findings.deliveries_s.append((seconds[0] * whole_block, seconds[1] * whole_block))
+        for slots in self._generator.sample(by_call, min(count, COMPARED_CALLS)):
+            for slot in slots:
+                self._compare(slot)
+
+    def _parts(self, positions: Sequence[int]) -> tuple[list[dict[str, Any]], list[list[Slot]]]:
+        """A deliver request's items: of every output of the calls at positions one run of elements."""
+        items: list[dict[str, Any]] = []
+        by_call = []
+        offset = 0
+        counts = [min(math.prod(meta.shape), PART_ELEMENTS) for meta in self._metas]
+        triples = [(str(i), meta.dtype, (counts[i],)) for i, meta in enumerate(self._metas)]
+        for position in positions:
+            slots, offset = lay_out(triples, start=offset)
+            by_call.append(slots)
+            for index, (slot, meta, count) in enumerate(zip(slots, self._metas, counts, strict=True)):
+                start = self._generator.randrange(math.prod(meta.shape) - count + 1)
+                whole = {"shape": list(meta.shape), "start": start}
+                items.append({"call": position, "output": index, "slot": slot.to_json(), **whole})
+        return items, by_call
+
+    def _compare(self, slot: Slot) -> None:
+        mine = self._windows.read_output(self._pair.candidate, slot)
+        right = self._windows.read_output(self._pair.reference, slot)
+        level, _, message = first_correct_level(mine, right)
+        if level is None:
+            raise GraphFailure(Outcome.WRONG_VALUES, f"in timed calls: {message}")
+        if level > self.findings.first_correct_t:
+            self.findings.first_correct_t, self.findings.message = level, message
+
+    def at_inputs(self, num_calls: int) -> None:
+        """One set after the block: as the reference left it."""
+        specs = [self._graph.specs[name] for name in self._graph.arguments]
+        counts = [min(spec.num_elements, PART_ELEMENTS) for spec in specs]
+        slots, _ = lay_out([(spec.name, spec.dtype, (count,)) for spec, count in zip(specs, counts, strict=True)])
+        fields: dict[str, Any] = {
+            "set": self._generator.randrange(num_calls),
+            "slots": [slot.to_json() for slot in slots],
+            "starts": [
+                self._generator.randrange(spec.num_elements - count + 1)
+                for spec, count in zip(specs, counts, strict=True)
+            ],
+        }
+        for worker in self._pair.both:
+            self._pair.ask(worker, "deliver_inputs", **fields)
+        ours, theirs = ([self._windows.read_bytes(worker, slot) for slot in slots] for worker in self._pair.both)
+        compare_inputs(self._graph, ours, theirs)
+
+    def at_guarded_call(self, num_calls: int) -> None:
+        """One more call of the candidate, under the guard; by its number it is a timed call like any other."""
+        fields: dict[str, Any] = {"set": self._generator.randrange(num_calls), "guard": True, "poison_bytes": []}
+        check_guard(self._pair.ask(self._pair.candidate, "call", **fields)["guard"])

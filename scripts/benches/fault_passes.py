@@ -1,0 +1,252 @@
+"""Pass folders that break the process they run in, and what each deserves: for the soak and tests/test_faults*.py.
+
+All serve the graph relu(a + b) * c. The source rules refuse most of these before they run, so they are evaluated with
+that layer switched off: what is shown is that the processes hold where the rules would not.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from data.task import Task
+from eval_harness.candidate import MANIFEST_FILE, Candidate
+from eval_harness.presets import EvaluationProtocol, load_protocol
+from eval_harness.verdict import Outcome
+from scripts.benches.corpus import make_task
+
+_RULE = """
+
+def pattern(in_0, in_1, in_2):
+    tmp_0 = in_0 + in_1
+    tmp_1 = torch.relu(tmp_0)
+    return tmp_1 * in_2
+
+
+def replacement_args(in_0, in_1, in_2):
+    return (in_0, in_1, in_2)
+
+
+def replacement_func():
+    return fused
+"""
+_CPU_KERNEL = """import numba
+import numpy as np
+import torch
+
+
+@numba.njit
+def kernel(a, b, c, o):
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            s = a[i, j] + b[j]
+            o[i, j] = max(s, np.float32(0.0)) * c[i, j]
+
+
+def launch(x, bias, scale, out):
+    kernel(x.numpy(), bias.numpy(), scale.numpy(), out.numpy())
+"""
+_CUDA_KERNEL = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(a, b, c, o, n, d, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    m = i < n
+    s = tl.load(a + i, mask=m) + tl.load(b + i % d, mask=m)
+    tl.store(o + i, tl.maximum(s, 0.0) * tl.load(c + i, mask=m), mask=m)
+
+
+def launch(x, bias, scale, out):
+    n = x.numel()
+    kernel[(triton.cdiv(n, 512),)](x, bias, scale, out, n, bias.shape[0], BLOCK=512)
+"""
+_WRAPPER = """
+
+@torch.fx.wrap
+def fused(x, bias, scale):
+{before}
+    out = torch.empty_like(x)
+    launch(x, bias, scale, out)
+    return out
+"""
+
+
+def fault_protocol(*, timed: bool = False, **overrides: object) -> EvaluationProtocol:
+    """`strict` without the source rules, in small: short time limits and hardly any timing. Not a measurement."""
+    quick: dict[str, object] = {
+        "num_draws": 1, "num_clusters": 2, "pairs_per_cluster": 2, "timing_cpu_s": 0,
+        "timing_cuda_s": 0, "block_ms": 1.0, "max_noise": 1e6, "gpu_time": False,
+        "graph_timeout_s": 30.0, "task_timeout_s": 60.0, "max_timed_graphs": None if timed else 0,
+        "disabled_layers": ("source",),
+    }  # fmt: skip
+    return load_protocol("strict", **quick | overrides)
+
+
+def fault_task() -> Task:
+    """relu(a + b) * c on 64 x 256 float32 elements."""
+    return make_task("faults", {})
+
+
+def fault_pass(before: str = "", *, device: str = "cpu", top: str = "", kernel: str | None = None) -> Candidate:
+    """The right pass for fault_task() with lines put before its launch, and others at the file's top."""
+    kernel = kernel or (_CUDA_KERNEL if device.startswith("cuda") else _CPU_KERNEL)
+    body = "\n".join(f"    {line}" for line in before.strip().splitlines())
+    source = f"{top}\n{kernel}{_WRAPPER.format(before=body)}{_RULE}"
+    return Candidate({"Fault.py": source, MANIFEST_FILE: json.dumps(["Fault"])})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way of breaking a process."""
+
+    name: str
+    body: str
+    """Lines that run before the kernel is launched; what they return is the pass's result."""
+    outcomes: frozenset[Outcome]
+    """What it may end in."""
+    says: str = ""
+    """Part of the message."""
+    graph_timeout_s: float = 30.0
+    max_memory_share: float = 0.75
+    top: str = ""
+
+
+def _fault(name: str, outcome: str, body: str, **fields: object) -> Fault:
+    return Fault(name, body, frozenset(Outcome(word) for word in outcome.split()), **fields)  # type: ignore[arg-type]
+
+
+_FIND_CHANNEL = """
+import os, socket, stat, struct, time
+def sockets():
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                yield fd
+        except OSError:
+            pass
+channel = socket.socket(fileno=next(sockets()))
+"""
+_SHORT = {"graph_timeout_s": 3.0}
+# a tenth of what is available: quickly reached, and kind to whoever shares the machine
+_SMALL = {"max_memory_share": 0.1}
+
+FAULTS: tuple[Fault, ...] = (
+    _fault("endless-loop", "TIMEOUT", "while True:\n    pass", **_SHORT),
+    _fault(
+        "loop-that-ignores-signals",
+        "TIMEOUT",
+        "import signal\nfor number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:\n"
+        "    signal.signal(number, signal.SIG_IGN)\nwhile True:\n    pass",
+        **_SHORT,
+    ),
+    _fault("never-answers", "TIMEOUT", "import time\nwhile True:\n    time.sleep(1000)", **_SHORT),
+    _fault("stops-itself", "CORRECT TIMEOUT", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", **_SHORT),
+    _fault("stops-its-group", "CORRECT TIMEOUT", "import os, signal\nos.kill(0, signal.SIGSTOP)", **_SHORT),
+    _fault(
+        "fork-bomb",
+        "RUNTIME_ERROR",
+        "import os, time\nwhile True:\n    try:\n        if os.fork() == 0:\n            time.sleep(600)\n"
+        "    except OSError:\n        time.sleep(0.01)",
+        says="processes",
+        graph_timeout_s=20.0,
+    ),
+    _fault(
+        "host-memory-numpy",
+        "OUT_OF_MEMORY",
+        "held = []\nwhile True:\n    held.append(np.ones(1 << 24))",
+        says="of host memory",
+        **_SMALL,
+    ),
+    _fault(
+        "host-memory-bytearray",
+        "OUT_OF_MEMORY",
+        "held = bytearray()\nwhile True:\n    held += b'x' * (64 << 20)",
+        says="of host memory",
+        **_SMALL,
+    ),
+    _fault(
+        "memory-file",
+        "OUT_OF_MEMORY",
+        "import os\nfile = os.memfd_create('x')\nwhile True:\n    os.write(file, b'x' * (64 << 20))",
+        says="of host memory",
+        **_SMALL,
+    ),
+    _fault(
+        "memory-in-children",
+        "OUT_OF_MEMORY",
+        "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        held = []\n        while True:\n"
+        "            held.append(b'x' * (16 << 20))\n            time.sleep(0.002)\ntime.sleep(600)",
+        says="of host memory",
+        **_SMALL,
+    ),
+    _fault("raises-memory-error", "OUT_OF_MEMORY", "raise MemoryError('no room')"),
+    _fault("huge-output", "WRONG_SHAPE", "return torch.empty(1 << 36, dtype=torch.uint8)"),
+    _fault("outputs-by-the-thousand", "WRONG_SHAPE", "return tuple(torch.empty(1) for _ in range(5000))"),
+    _fault("huge-prints", "CORRECT", "import os\nfor _ in range(256):\n    os.write(1, b'noise\\n' * (1 << 18))"),
+    _fault("exits", "RUNTIME_ERROR", "import os\nos._exit(0)", says="exited with status 0"),
+    _fault("aborts", "RUNTIME_ERROR", "import os\nos.abort()", says="SIGABRT"),
+    _fault("segfault", "RUNTIME_ERROR", "import ctypes\nctypes.string_at(0)", says="SIGSEGV"),
+    _fault("system-exit", "RUNTIME_ERROR", "raise SystemExit(3)", says="SystemExit"),
+    _fault("keyboard-interrupt", "RUNTIME_ERROR", "raise KeyboardInterrupt", says="KeyboardInterrupt"),
+    _fault(
+        "exception-without-text",
+        "RUNTIME_ERROR",
+        "class Silent(BaseException):\n    def __str__(self):\n        raise SystemExit\n"
+        "    __repr__ = __str__\nraise Silent",
+        says="Silent",
+    ),
+    _fault("recursion", "RUNTIME_ERROR", "def deeper(n):\n    return deeper(n + 1)\ndeeper(0)", says="RecursionError"),
+    _fault("sparse-file", "RUNTIME_ERROR", "with open('/dev/shm/x', 'wb') as f:\n    f.truncate(100 << 30)"),
+    _fault(
+        "full-shm",
+        "RUNTIME_ERROR",
+        "with open('/dev/shm/x', 'wb') as f:\n    while True:\n        f.write(b'x' * (16 << 20))",
+        says="No space left",
+    ),
+    _fault(
+        "full-scratch",
+        "OUT_OF_MEMORY RUNTIME_ERROR",
+        "import tempfile\nwith open(tempfile.mkdtemp() + '/x', 'wb') as f:\n    while True:\n"
+        "        f.write(b'x' * (16 << 20))",
+        **_SMALL,
+    ),
+    _fault("garbage-frame", "RUNTIME_ERROR", f"{_FIND_CHANNEL}\nchannel.sendall(struct.pack('>I', 5) + b'hello')"),
+    _fault("endless-frame", "RUNTIME_ERROR", f"{_FIND_CHANNEL}\nchannel.sendall(b'\\xff' * 4)", says="announced"),
+    _fault(
+        "deep-json",
+        "RUNTIME_ERROR",
+        f"{_FIND_CHANNEL}\nbody = b'[' * 4000000\nchannel.sendall(struct.pack('>I', len(body)) + body)",
+    ),
+    _fault(
+        "forged-answer",
+        "RUNTIME_ERROR",
+        f"{_FIND_CHANNEL}\nbody = b'{{\"ok\": true, \"outputs\": [], \"ticket\": 1}}'\n"
+        "channel.sendall(struct.pack('>I', len(body)) + body)\ntime.sleep(600)",
+        says="not asked",
+    ),
+    _fault(
+        "descriptors-by-the-thousand",
+        "RUNTIME_ERROR TIMEOUT",
+        f"{_FIND_CHANNEL}\nnull = os.open('/dev/null', os.O_RDONLY)\nfor _ in range(100):\n"
+        "    socket.send_fds(channel, [b'\\0'], [null] * 200)",
+        **_SHORT,
+    ),
+    _fault("closes-its-channel", "RUNTIME_ERROR", "import os, time\nos.closerange(3, 64)\ntime.sleep(600)"),
+    _fault(
+        "daemon",
+        "CORRECT",
+        "import ctypes, os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\n        time.sleep(600)\n    os._exit(0)",
+    ),
+    _fault(
+        "leaves-its-parent",
+        "CORRECT",
+        "import ctypes, os\nctypes.CDLL(None).prctl(1, 0, 0, 0, 0)\n"
+        "try:\n    os.setsid()\nexcept OSError:\n    pass",
+    ),
+    _fault("asks-for-gradients", "VIOLATION", "return torch.empty_like(x, requires_grad=True)", says="gradients"),
+    _fault("returns-nan", "WRONG_SHAPE RUNTIME_ERROR", "return float('nan')"),
+)  # fmt: skip
