@@ -6,7 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from scripts.arguments import add_cache, add_config, add_device, add_json, add_out, add_resume, check_device, say, write_json
+from scripts.arguments import (
+    add_cache,
+    add_config,
+    add_device,
+    add_json,
+    add_out,
+    add_resume,
+    check_device,
+    say,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from trajectories.collect_summary import CollectSummary
