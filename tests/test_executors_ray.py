@@ -5,11 +5,14 @@ One cluster for the whole file; `make test` installs Ray for it.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from concurrent.futures import CancelledError
 
 import pytest
@@ -17,9 +20,11 @@ import pytest
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 from data.graph import MalformedGraphError  # noqa: E402
+from data.passbench import load_tasks  # noqa: E402
 from eval_harness.errors import UserError  # noqa: E402
 from eval_harness.executor import LocalExecutor, evaluate_all  # noqa: E402
-from eval_harness.executor_config import RayExecutorConfig, open_executor  # noqa: E402
+from eval_harness.executor_config import HttpExecutorConfig, RayExecutorConfig, open_executor  # noqa: E402
+from eval_harness.http_evaluator import HttpEvaluator  # noqa: E402
 from eval_harness.presets import load_protocol  # noqa: E402
 from eval_harness.ray_actor import judge_actor_class  # noqa: E402
 from eval_harness.verdict import Outcome  # noqa: E402
@@ -27,13 +32,12 @@ from eval_harness.wire import EvaluationRequest, TaskRecord  # noqa: E402
 from tests.helpers import (  # noqa: E402
     ADD_RELU_MUL_KERNEL,
     ADD_RELU_MUL_WRAPPER,
-    SHORT_CLOCK,
     add_relu_mul,
     add_relu_mul_pass,
     make_task,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 QUICK = load_protocol("strict", num_draws=2, **SHORT_CLOCK)
 SHORT = QUICK.model_copy(update={"graph_timeout_s": 8.0})
