@@ -28,8 +28,8 @@ RESERVE_SHARE, MIN_RESERVE, MAX_RESERVE = 0.08, _GIB // 4, 4 * _GIB
 MEASURED_DROP_SHARE = 0.25
 """A fall of available memory by this share of the limit is worth a measurement."""
 SMALLEST_STEP_SHARE = 0.05
-MAX_PROCESSES = 1024
-"""Threads and processes a candidate may add to the machine; compilers and thread pools stay far below."""
+MAX_PROCESSES = 128
+"""Below a candidate's own; compilers stay far below. Looked at when the machine has so many more threads than before."""
 GUILTY_SHARE = 0.5
 """Of the memory that went since the candidate started: who holds more is the cause."""
 
@@ -95,9 +95,9 @@ class MemoryWatchdog:
 
     def _count_processes(self) -> tuple[str, str] | None:
         count = len(descendants(self._root))
-        if count > MAX_PROCESSES // 2:
+        if count > MAX_PROCESSES:
             return "runtime", f"started {count} processes; a pass needs none"
-        self._tasks_at_start = memory.num_tasks() - MAX_PROCESSES // 2  # they are somebody else's
+        self._tasks_at_start = memory.num_tasks()  # they are somebody else's
         return None
 
 

@@ -22,8 +22,8 @@ from eval_harness.protocol import Channel, ChannelError
 START_TIMEOUT_S = 120.0
 ANSWER_TIMEOUT_S = 20.0
 """For a fork or a question. A fork takes milliseconds; a zygote that takes this long hangs."""
-END_TIMEOUT_S = 10.0
-"""For killed workers to be gone: the driver frees a device's memory meanwhile."""
+END_TIMEOUT_S = 60.0
+"""For killed workers to be gone: a driver frees memory meanwhile, and hundreds of forks of one take seconds to go."""
 
 _PASSED_ENVIRONMENT = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",

@@ -147,10 +147,9 @@ FAULTS: tuple[Fault, ...] = (
     _fault("stops-its-group", "CORRECT TIMEOUT", "import os, signal\nos.kill(0, signal.SIGSTOP)", **_SHORT),
     _fault(
         "fork-bomb",
-        "RUNTIME_ERROR",
+        "RUNTIME_ERROR TIMEOUT",
         "import os, time\nwhile True:\n    try:\n        if os.fork() == 0:\n            time.sleep(600)\n"
         "    except OSError:\n        time.sleep(0.01)",
-        says="processes",
         graph_timeout_s=20.0,
     ),
     _fault(
