@@ -32,6 +32,7 @@ from eval_harness.wire import EvaluationRequest, TaskRecord  # noqa: E402
 from tests.helpers import (  # noqa: E402
     ADD_RELU_MUL_KERNEL,
     ADD_RELU_MUL_WRAPPER,
+    SHORT_CLOCK,
     add_relu_mul,
     add_relu_mul_pass,
     make_task,
