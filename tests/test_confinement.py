@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from eval_harness import confinement_layers
 from eval_harness.candidate_process.confinement import probe_layers
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = {
-    *("user-namespace", "mount-namespace", "ipc-namespace", "pid-namespace", "network-namespace"),
-    *("read-only-root", "proc", "private-tmp", "private-dev", "hidden-sources"),
-    *("environment", "rlimits", "no-new-privileges", "landlock", "landlock-tcp", "landlock-scope", "capabilities"),
-    *("killed-first", "process-limit", "seccomp"),
-}
+LAYERS = set(confinement_layers.LAYERS)
 FORK_AND_CONFINE = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])

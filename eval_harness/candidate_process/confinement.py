@@ -40,6 +40,7 @@ from eval_harness.candidate_process import (
     seccomp,
     syscalls,
 )
+from eval_harness.own_memory import guard_memory
 
 _GIB = 1 << 30
 SCRATCH_SHARE, SHM_SHARE = 0.25, 0.125
@@ -87,7 +88,10 @@ def confine(policy: ConfinementPolicy) -> dict[str, str]:
     state["environment"] = environment.scrub(scratch)
     _attempt(state, "environment", environment.overwrite_initial)
     state["rlimits"] = limits.set_limits(
-        max_open_files=policy.max_open_files, max_file_bytes=policy.max_file_bytes, gpu=gpu
+        max_open_files=policy.max_open_files,
+        # without a tmpfs of its own, what it writes takes the host's disk
+        max_file_bytes=policy.max_file_bytes if state["private-tmp"] == "on" else scratch_bytes,
+        gpu=gpu,
     )
     _attempt(state, "no-new-privileges", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
     devices = ["/dev"] if state["private-dev"] == "on" else _bare_devices(gpu)
@@ -107,6 +111,8 @@ def confine(policy: ConfinementPolicy) -> dict[str, str]:
     probes.check_before_seccomp(state, before, expected)
     _filter_calls(state, policy, gate, gpu=gpu)
     gate.close()
+    if state["pid-namespace"] != "on" and state["landlock"] != "on":
+        guard_memory()  # from other candidates of the same user, whom nothing else keeps from /proc/<pid>/mem
     return state
 
 
@@ -172,7 +178,7 @@ def _filter_calls(state: dict[str, str], policy: ConfinementPolicy, gate: fork_l
         state["seccomp"] = "on"
         if listener is not None:
             gate.hand_over(listener)
-            state["process-limit"] = "forks beyond it are not refused" if fork_limit.can_fork() else "on"
+            state["process-limit"] = "a thread beyond it is not refused" if fork_limit.can_start_thread() else "on"
             gate.open(policy.max_processes)
     except OSError as error:
         if is_limited:
@@ -185,14 +191,14 @@ def _filter_calls(state: dict[str, str], policy: ConfinementPolicy, gate: fork_l
 
 
 def _limit_processes(state: dict[str, str], max_processes: int) -> bool:
-    """RLIMIT_NPROC where it counts this process's own alone, tried with a fork beyond it."""
+    """RLIMIT_NPROC where it counts this process's own alone, tried with one more thread."""
     if state["user-namespace"] != "on":
         state["process-limit"] = "without a user namespace the kernel counts all of the user's processes"
         return False
     try:
         limits.limit_processes(max_processes)
         before = limits.soft_process_limit(1)
-        holds = not fork_limit.can_fork()
+        holds = not fork_limit.can_start_thread()
         limits.soft_process_limit(before)
     except (OSError, ValueError) as error:
         state["process-limit"] = f"refused ({error})"

@@ -10,6 +10,7 @@ Not covered: memory and processor time of the processes that are allowed (the ju
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
@@ -53,16 +54,15 @@ class Gate:
         self._channel.close()
 
 
-def can_fork() -> bool:
-    """Whether a fork succeeds right now; the child ends at once."""
+def can_start_thread() -> bool:
+    """Whether one more task is granted right now: a thread that ends at once, which the limits count like a process."""
+    ended = _thread.allocate_lock()
+    ended.acquire()
     try:
-        child = os.fork()
-    except OSError:
+        _thread.start_new_thread(ended.release, ())
+    except RuntimeError:
         return False
-    if child == 0:
-        os._exit(0)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child, 0)
+    ended.acquire()
     return True
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eval_harness.candidate_process import fork_limit, syscalls
+from eval_harness.own_memory import guard_memory
 from eval_harness.process_tree import become_subreaper, kill_below
 
 _KINDS = {
@@ -86,6 +87,7 @@ def _wait_and_end_alike(
     child: int, parent: int, channel: socket.socket, after_end: Callable[[], None] | None
 ) -> None:
     """Wait for the child, answering its forks, end what it left running, and end as it ended. Never returns."""
+    guard_memory()  # this process is not confined: the child must not get into it
     # the child's descriptors: whoever reads the other end must see it die
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)

@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from eval_harness.own_memory import guard_memory
 from eval_harness.process_tree import become_subreaper, children, kill_below
 from eval_harness.protocol import Channel, ChannelClosedError, ChannelError
 
@@ -32,6 +33,7 @@ def main(descriptor: int) -> None:
     """Serve fork requests on the channel until the judge closes it."""
     judge = Channel.from_descriptor(descriptor)
     os.setsid()
+    guard_memory()  # whoever could write it would be in every later worker
     _import_everything()
     gc.collect()
     gc.freeze()

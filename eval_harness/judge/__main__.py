@@ -24,6 +24,7 @@ from eval_harness.candidate import Candidate
 from eval_harness.errors import HarnessError
 from eval_harness.evaluate import evaluate
 from eval_harness.judge.session import Bench
+from eval_harness.own_memory import guard_memory
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.protocol import Channel, ChannelClosedError
 
@@ -36,6 +37,7 @@ def main(descriptor: int, device: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="judge: %(message)s", stream=sys.stderr)
     supervisor = Channel.from_descriptor(descriptor)
     threading.Thread(target=_leave_with, args=(descriptor,), daemon=True).start()
+    guard_memory()  # seeds and expected values are in it
     torch.set_num_threads(1)  # the workers own the cores while they are timed
     try:
         bench = Bench.open(device)
