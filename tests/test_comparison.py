@@ -18,7 +18,7 @@ from eval_harness.comparison import (
     oracle_ok,
     tolerances,
 )
-from eval_harness.verdict import Outcome
+from eval_harness.verdict import STRICT_LEVEL, Outcome
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
 
@@ -222,3 +222,19 @@ def test_oracle_tells_ill_conditioned_draws() -> None:
 def test_shapes_are_compared_before_values() -> None:
     with pytest.raises(ValueError, match="compare_meta comes first"):
         first_correct_level(torch.ones(2), torch.ones(3))
+
+
+def test_an_element_near_the_oracle_is_right_though_eager_rounded_away():
+    oracle = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    eager = torch.tensor([1.0, 2.004, 3.0], dtype=torch.float16)
+    candidate = oracle.to(torch.float16)
+    assert first_correct_level(candidate, eager)[0] > STRICT_LEVEL
+    assert first_correct_level(candidate, eager, oracle)[0] <= STRICT_LEVEL
+    assert first_correct_level(candidate + 0.02, eager, oracle)[0] > STRICT_LEVEL
+
+
+def test_the_oracle_does_not_excuse_another_finiteness():
+    eager = torch.tensor([float("inf"), 1.0], dtype=torch.float16)
+    candidate = torch.tensor([60000.0, 1.0], dtype=torch.float16)
+    oracle = torch.tensor([60000.0, 1.0], dtype=torch.float64)
+    assert first_correct_level(candidate, eager, oracle)[0] is None

@@ -33,6 +33,7 @@ from eval_harness.timing import (
     is_candidate_first,
     relative_iqr,
 )
+from eval_harness.verdict import STRICT_LEVEL
 
 CALIBRATION_SETS = 4
 CALIBRATION_BLOCKS = 3
@@ -75,8 +76,10 @@ class PairedClock:
         candidate: Worker,
         reference: Worker,
         guarded: bool = False,
+        level: int = STRICT_LEVEL,
     ) -> None:
-        """guarded: now and then, secretly, one more call runs under the dispatch guard."""
+        """guarded: now and then, secretly, one more call runs under the dispatch guard. level: the draws' outcome."""
+        self._level = level
         self._session, self._graph, self._metas, self._guarded = session, graph, list(metas), guarded
         self._pair = Pair(candidate, reference, session.protocol.graph_timeout_s)
         self._generator = session.generator
@@ -93,7 +96,7 @@ class PairedClock:
             for worker in self._pair.both:
                 self._pair.guarding(worker, partial(windows.attach, worker, timeout_s=self._pair.timeout_s))
                 self._pair.ask(worker, "load_pool", **windows.pool_message())
-            looks = Looks(self._session, self._pair, windows, self._metas)
+            looks = Looks(self._session, self._pair, windows, self._metas, level=self._level)
             num_calls = self._calibrate(windows)
             timed = self._rounds(windows, looks, num_calls, floor)
         finally:
@@ -153,18 +156,18 @@ class PairedClock:
             if index == 0:
                 for worker in self._pair.both:
                     self._block(worker, list(range(min(WARM_CALLS, num_calls))))
-            pairs.append(self._time_pair(num_calls))
+            order = self._generator.sample(range(num_calls), num_calls)
+            pairs.append(self._time_pair(order))
             if index == in_full:
-                looks.at_outputs(num_calls, in_full=True)
+                looks.at_outputs(order, in_full=True)
                 looks.at_inputs(num_calls)
                 if self._guarded:
                     looks.at_guarded_call(num_calls)
             elif index in looked_at:
-                looks.at_outputs(num_calls, in_full=False)
+                looks.at_outputs(order, in_full=False)
         return pairs
 
-    def _time_pair(self, num_calls: int) -> PairTiming:
-        order = self._generator.sample(range(num_calls), num_calls)
+    def _time_pair(self, order: list[int]) -> PairTiming:
         workers = self._pair.both if is_candidate_first(self._num_pairs) else self._pair.both[::-1]
         self._num_pairs += 1
         seconds = {}

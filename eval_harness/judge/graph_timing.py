@@ -50,7 +50,13 @@ def measure_speedup(
         if session.bench.aa_floor is None:
             session.bench.aa_floor = _measure_aa(session, graph, metas)
         clock = PairedClock(
-            session, graph, metas, candidate=session.candidate, reference=session.reference, guarded=guarded
+            session,
+            graph,
+            metas,
+            candidate=session.candidate,
+            reference=session.reference,
+            guarded=guarded,
+            level=first_correct_t,
         )
         timed = clock.measure(floor=session.bench.aa_floor)
     except UnstableError as error:
@@ -143,4 +149,3 @@ def node_seconds(session: Session, graph: Graph) -> dict[str, float]:
         answer = session.ask_reference("time_nodes", set=0, repeats=NODE_REPEATS)
         known[graph.content_hash] = {str(node): float(seconds) for node, seconds in answer["seconds"].items()}
     return known[graph.content_hash]
-

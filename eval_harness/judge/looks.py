@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+
 from eval_harness.comparison import OutputMeta, first_correct_level
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
-from eval_harness.judge.correctness import GraphFailure, check_guard, compare_inputs
+from eval_harness.judge.correctness import ORACLE_CALL, GraphFailure, check_guard, compare_inputs
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker, WorkerFailure
 from eval_harness.tensor_exchange import Slot, lay_out
-from eval_harness.verdict import Outcome
+from eval_harness.verdict import STRICT_LEVEL, Outcome
 
 DELIVERY_BYTES = 8 << 20
 """Outputs of a block that are delivered at most when all are asked for."""
@@ -73,10 +75,15 @@ class Pair:
 class Looks:
     """Looks at the block that both workers ran last."""
 
-    def __init__(self, session: Session, pair: Pair, windows: InputWindows, metas: Sequence[OutputMeta]) -> None:
+    def __init__(
+        self, session: Session, pair: Pair, windows: InputWindows, metas: Sequence[OutputMeta], *, level: int
+    ) -> None:
+        """level: first_correct_t of the draws before; what is within it needs no second thought."""
         self._generator: random.Random = session.generator
         self._pair, self._windows, self._metas = pair, windows, list(metas)
         self._graph = windows.graph
+        self._level = max(level, STRICT_LEVEL)
+        self._uses_oracle = session.protocol.inputs == "robust"
         self.findings = Findings()
 
     @staticmethod
@@ -85,11 +92,16 @@ class Looks:
         widest = PART_ELEMENTS * 16 + 64
         return max(DELIVERY_BYTES, len(metas) * widest, num_arguments * widest) + (1 << 16)
 
-    def at_outputs(self, num_calls: int, *, in_full: bool) -> None:
-        """Have one call's outputs, or the whole block's, delivered by both sides, and compare some of them."""
+    def at_outputs(self, order: Sequence[int], *, in_full: bool) -> None:
+        """Have one call's outputs, or the whole block's, delivered by both sides, and compare some of them.
+
+        order: which input set each call of the block ran.
+        """
+        num_calls = len(order)
         one_call = min(outputs_bytes(self._metas), len(self._metas) * PART_ELEMENTS * 16)
         count = min(num_calls, max(1, DELIVERY_BYTES // max(one_call, 1))) if in_full else 1
-        items, by_call = self._parts(self._generator.sample(range(num_calls), count))
+        positions = self._generator.sample(range(num_calls), count)
+        items = self._parts(positions)
         seconds = []
         for worker in self._pair.both:
             start = time.perf_counter()
@@ -98,34 +110,46 @@ class Looks:
         if in_full:
             whole_block = num_calls / count
             self.findings.deliveries_s.append((seconds[0] * whole_block, seconds[1] * whole_block))
-        for slots in self._generator.sample(by_call, min(count, COMPARED_CALLS)):
-            for slot in slots:
-                self._compare(slot)
+        chosen = set(self._generator.sample(positions, min(count, COMPARED_CALLS)))
+        looked_at = [item for item in items if item["call"] in chosen]
+        # all are read before any is compared: the oracle is delivered over them
+        delivered = [[self._read(worker, item) for worker in self._pair.both] for item in looked_at]
+        for item, (mine, right) in zip(looked_at, delivered, strict=True):
+            self._compare(item, order[item["call"]], mine, right)
 
-    def _parts(self, positions: Sequence[int]) -> tuple[list[dict[str, Any]], list[list[Slot]]]:
+    def _parts(self, positions: Sequence[int]) -> list[dict[str, Any]]:
         """A deliver request's items: of every output of the calls at positions one run of elements."""
         items: list[dict[str, Any]] = []
-        by_call = []
         offset = 0
         counts = [min(math.prod(meta.shape), PART_ELEMENTS) for meta in self._metas]
         triples = [(str(i), meta.dtype, (counts[i],)) for i, meta in enumerate(self._metas)]
         for position in positions:
             slots, offset = lay_out(triples, start=offset)
-            by_call.append(slots)
             for index, (slot, meta, count) in enumerate(zip(slots, self._metas, counts, strict=True)):
                 start = self._generator.randrange(math.prod(meta.shape) - count + 1)
                 whole = {"shape": list(meta.shape), "start": start}
                 items.append({"call": position, "output": index, "slot": slot.to_json(), **whole})
-        return items, by_call
+        return items
 
-    def _compare(self, slot: Slot) -> None:
-        mine = self._windows.read_output(self._pair.candidate, slot)
-        right = self._windows.read_output(self._pair.reference, slot)
+    def _read(self, worker: Worker, item: dict[str, Any]) -> torch.Tensor:
+        return self._windows.read_output(worker, Slot.from_json(item["slot"]))
+
+    def _compare(self, item: dict[str, Any], input_set: int, mine: torch.Tensor, right: torch.Tensor) -> None:
         level, _, message = first_correct_level(mine, right)
+        if self._uses_oracle and right.is_floating_point() and (level is None or level > self._level):
+            level, _, message = first_correct_level(mine, right, self._oracle(item, input_set))
         if level is None:
             raise GraphFailure(Outcome.WRONG_VALUES, f"in timed calls: {message}")
         if level > self.findings.first_correct_t:
             self.findings.first_correct_t, self.findings.message = level, message
+
+    def _oracle(self, item: dict[str, Any], input_set: int) -> torch.Tensor:
+        """The same run of elements in float64."""
+        described = self._pair.ask(self._pair.reference, "oracle", set=input_set)["outputs"][item["output"]]
+        (slot,), _ = lay_out([("oracle", described["dtype"], item["slot"]["shape"])])
+        part = {"call": ORACLE_CALL, "output": item["output"], "slot": slot.to_json()}
+        self._pair.ask(self._pair.reference, "deliver", items=[part | {"shape": item["shape"], "start": item["start"]}])
+        return self._windows.read_output(self._pair.reference, slot)
 
     def at_inputs(self, num_calls: int) -> None:
         """One set after the block: as the reference left it."""
