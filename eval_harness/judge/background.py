@@ -30,7 +30,7 @@ MIN_BLOCKS = 4
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Processor time of these processes so far, all threads together, ended threads too; a process that is gone is 0."""
+    """Processor time of these processes so far, over all threads, ended ones too. A process that is gone counts 0."""
     total = 0.0
     for pid in pids:
         with contextlib.suppress(OSError):

@@ -19,7 +19,9 @@ from functools import partial
 from data.graph import Graph
 from data.inputs import InputPool
 from eval_harness.comparison import OutputMeta
+from eval_harness.judge.background import BackgroundWork
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
+from eval_harness.judge.correctness import GraphFailure
 from eval_harness.judge.looks import Looks, Pair, UnstableError
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker
@@ -33,7 +35,7 @@ from eval_harness.timing import (
     is_candidate_first,
     relative_iqr,
 )
-from eval_harness.verdict import STRICT_LEVEL
+from eval_harness.verdict import STRICT_LEVEL, Outcome
 
 CALIBRATION_SETS = 4
 CALIBRATION_BLOCKS = 3
@@ -86,6 +88,9 @@ class PairedClock:
         self._pool = InputPool(graph, session.seed(), session.protocol.inputs)
         self._overhead_s = 0.0
         self._num_pairs = 0
+        # whose turn it is -> what the other one does meanwhile; both sides are watched, so that it costs both the same
+        self._background = {candidate: BackgroundWork(reference), reference: BackgroundWork(candidate)}
+        self._rests: dict[Worker, float] = {}
 
     def measure(self, *, floor: float) -> TimedGraph:
         """Speedup with its interval. Raises GraphFailure (candidate) or UnstableError (machine)."""
@@ -98,7 +103,11 @@ class PairedClock:
                 self._pair.ask(worker, "load_pool", **windows.pool_message())
             looks = Looks(self._session, self._pair, windows, self._metas, level=self._level)
             num_calls = self._calibrate(windows)
-            timed = self._rounds(windows, looks, num_calls, floor)
+            try:
+                timed = self._rounds(windows, looks, num_calls, floor)
+            finally:
+                # before anything is said of a machine that does not hold still
+                self._check_background()
         finally:
             windows.close()
         timed.first_correct_t, timed.message = looks.findings.first_correct_t, looks.findings.message
@@ -154,6 +163,8 @@ class PairedClock:
         for index in range(num_pairs):
             self._load(windows, num_calls, fresh=index == 0)
             if index == 0:
+                for watch in self._background.values():
+                    watch.look_for_children()
                 for worker in self._pair.both:
                     self._block(worker, list(range(min(WARM_CALLS, num_calls))))
             order = self._generator.sample(range(num_calls), num_calls)
@@ -173,7 +184,14 @@ class PairedClock:
         seconds = {}
         for worker in workers:
             seconds[worker] = max(self._block(worker, order) - self._overhead_s, MIN_SECONDS)
+        self._background[self._pair.reference].came_to_rest(*(self._rests[worker] for worker in self._pair.both))
         return PairTiming(seconds[self._pair.candidate], seconds[self._pair.reference])
+
+    def _check_background(self) -> None:
+        """Raises GraphFailure if the candidate worked while eager was timed."""
+        violation = self._background[self._pair.reference].violation()
+        if violation is not None and self._session.protocol.checks("behaviour"):
+            raise GraphFailure(Outcome.VIOLATION, violation.message, [violation])
 
     def _looks_per_cluster(self) -> int:
         """Blocks of a cluster from which an output is looked at: all, unless outputs are large. None knows which."""
@@ -193,10 +211,13 @@ class PairedClock:
         pays for the switch from the other side when the other side was last, and not when it was not: 2% of a block
         of large tensors on an H200.
         """
-        self._pair.ask(worker, "ready")
         start = time.perf_counter()
-        self._pair.ask(worker, "run_block", order=order)
-        return time.perf_counter() - start
+        self._pair.ask(worker, "ready")
+        self._rests[worker] = time.perf_counter() - start
+        with self._background[worker].idle():
+            start = time.perf_counter()
+            self._pair.ask(worker, "run_block", order=order)
+            return time.perf_counter() - start
 
 
 def _with_late_work(clusters: Sequence[Sequence[PairTiming]], looks: Looks) -> list[list[PairTiming]]:
