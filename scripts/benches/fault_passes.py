@@ -90,11 +90,11 @@ def fault_task() -> Task:
     return make_task("faults", {})
 
 
-def fault_pass(before: str = "", *, device: str = "cpu", top: str = "", kernel: str | None = None) -> Candidate:
-    """The right pass for fault_task() with lines put before its launch, and others at the file's top."""
+def fault_pass(before: str = "", *, device: str = "cpu", kernel: str | None = None) -> Candidate:
+    """The right pass for fault_task() with lines put before its launch, or with another kernel and launch."""
     kernel = kernel or (_CUDA_KERNEL if device.startswith("cuda") else _CPU_KERNEL)
     body = "\n".join(f"    {line}" for line in before.strip().splitlines())
-    source = f"{top}\n{kernel}{_WRAPPER.format(before=body)}{_RULE}"
+    source = f"{kernel}{_WRAPPER.format(before=body)}{_RULE}"
     return Candidate({"Fault.py": source, MANIFEST_FILE: json.dumps(["Fault"])})
 
 
@@ -111,7 +111,11 @@ class Fault:
     """Part of the message."""
     graph_timeout_s: float = 30.0
     max_memory_share: float = 0.75
-    top: str = ""
+    cuda_kernel: str | None = None
+    """In place of the right Triton kernel (and its launch)."""
+
+    def candidate(self, device: str = "cpu") -> Candidate:
+        return fault_pass(self.body, device=device, kernel=self.cuda_kernel)
 
 
 def _fault(name: str, outcome: str, body: str, **fields: object) -> Fault:
@@ -249,3 +253,41 @@ FAULTS: tuple[Fault, ...] = (
     _fault("asks-for-gradients", "VIOLATION", "return torch.empty_like(x, requires_grad=True)", says="gradients"),
     _fault("returns-nan", "WRONG_SHAPE RUNTIME_ERROR", "return float('nan')"),
 )  # fmt: skip
+
+# kernels of CUDA_FAULTS: the right one with a line changed
+_RIGHT_STORE = "tl.store(o + i,"
+_TAIL = "    tl.store("
+
+CUDA_FAULTS: tuple[Fault, ...] = (
+    _fault(
+        "illegal-access",
+        "RUNTIME_ERROR",
+        "",
+        says="illegal memory access",
+        cuda_kernel=_CUDA_KERNEL.replace(_RIGHT_STORE, "tl.store(o + i + 1099511627776,"),
+    ),
+    _fault("device-assert", "RUNTIME_ERROR", "x[torch.tensor([1 << 20], device=x.device)]", says="device-side assert"),
+    _fault(
+        "endless-kernel",
+        "TIMEOUT",
+        "",
+        graph_timeout_s=8.0,
+        cuda_kernel=_CUDA_KERNEL.replace(
+            _TAIL, "    spin = tl.load(a)\n    while spin < 1e30:\n        spin = tl.atomic_add(o, 0.0) * 0.0\n" + _TAIL
+        ),
+    ),
+    _fault(
+        "device-memory",
+        "OUT_OF_MEMORY",
+        "held = []\nwhile True:\n    held.append(torch.empty(1 << 28, device=x.device))",
+    ),
+    _fault(
+        "device-memory-kept",
+        "OUT_OF_MEMORY CORRECT",  # correct where eager needs no more than it holds already
+        "held = fused.__dict__.setdefault('held', [])\n"
+        "for size in (1 << 30, 1 << 24, 1 << 20):\n    try:\n        while True:\n"
+        "            held.append(torch.empty(size, dtype=torch.uint8, device=x.device))\n"
+        "    except RuntimeError:\n        pass\nheld.pop()\nheld.pop()",
+    ),
+    _fault("exits-with-work-queued", "RUNTIME_ERROR", "import os\nlaunch(x, bias, scale, x)\nos._exit(0)"),
+)
