@@ -8,7 +8,7 @@ _SQRT_HALF = tl.constexpr(0.7071067811865476)
 @triton.jit
 def geglu_persistent(gate, up, out, n, num_tiles, BLOCK: tl.constexpr):
     for tile in tl.range(tl.program_id(0), num_tiles, tl.num_programs(0), num_stages=2):
-        at = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        at = tile * BLOCK + tl.arange(0, BLOCK)
         mask = at < n
         g = tl.load(gate + at, mask=mask)
         u = tl.load(up + at, mask=mask)
