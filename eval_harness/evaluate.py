@@ -9,7 +9,6 @@ failure. A stage's failure ends that graph; a violation in one graph makes all o
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,11 +33,10 @@ from eval_harness.presets import EvaluationProtocol
 from eval_harness.rewriting import InvalidPatternError, Rewrite, rewrite
 from eval_harness.scores import score_verdict
 from eval_harness.source_rules import check_sources, syntax_error
+from eval_harness.timed_graphs import TIMED_LEVEL, as_drawn, may_be_timed, not_timed, out_of_time, size_strata
 from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Verdict, Violation
 
 Progress = Callable[[str], None]
-TIMED_LEVEL = 1
-"""A graph that is first correct at or below this tolerance level is timed."""
 
 
 def evaluate(
@@ -229,39 +227,51 @@ class _Evaluation:
         fields |= {"speedup": None, "speedup_interval": None, "first_correct_t": None}
 
     def _time_some(self, session: Session, verdicts: list[GraphVerdict]) -> None:
-        """Time a secret stratified choice of at most max_timed_graphs of the graphs that may be timed."""
+        """Time a secret stratified choice of the graphs that may be timed, in secret order, while there is time."""
         by_name = {graph.name: graph for graph in self.task.graphs}
-        eligible = [
-            index
-            for index, verdict in enumerate(verdicts)
-            if verdict.first_correct_t is not None and verdict.first_correct_t <= TIMED_LEVEL
-        ]
-        eligible.sort(key=lambda i: sum(spec.num_elements for spec in by_name[verdicts[i].graph].specs.values()))
-        most = min(self.protocol.max_timed_graphs or len(eligible), len(eligible))
-        bounds = [round(i * len(eligible) / most) for i in range(most + 1)] if most else [0]
-        for index in eligible:
-            verdicts[index].message = verdicts[index].message or (
-                f"not timed: {most} of {len(eligible)} graphs were drawn; counts with their geometric mean"
-            )
-        for low, high in itertools.pairwise(bounds):
-            index = session.generator.choice(eligible[low:high])
-            graph = by_name[verdicts[index].graph]
-            self.progress(f"timing {graph.name}")
-            fields = verdicts[index].model_dump(exclude={"outcome"}) | {"message": ""}
-            try:
-                rewritten = self._match(session, graph, fields)
-                with self._device(session):
-                    run_fairly(session, graph, partial(self._time_graph, session, graph, rewritten, fields))
-            except GraphFailure as failure:
-                self._book_failure(session, failure, fields)
-            self._clock("timing")
-            verdicts[index] = GraphVerdict(**fields)
+
+        def size(index: int) -> int:
+            return sum(spec.num_elements for spec in by_name[verdicts[index].graph].specs.values())
+
+        eligible = [index for index, verdict in enumerate(verdicts) if may_be_timed(verdict)]
+        strata = size_strata(eligible, size, self.protocol.max_timed_graphs or len(eligible))
+        session.generator.shuffle(strata)
+        choice = f"{len(strata)} of {len(eligible)} graphs were drawn; counts with their geometric mean"
+        num_timed = 0
+        for stratum in strata:
+            others = list(stratum)
+            if session.seconds_left() > 0:
+                index = others.pop(session.generator.randrange(len(others)))
+                self._time_drawn(session, by_name[verdicts[index].graph], verdicts, index)
+                num_timed += 1
+                for other in others:
+                    verdicts[other] = as_drawn(not_timed(verdicts[other], choice), verdicts[index])
+            elif num_timed:
+                for other in others:
+                    verdicts[other] = not_timed(verdicts[other], "the task's time was spent")
+            else:
+                for other in others:
+                    verdicts[other] = out_of_time(verdicts[other], self.protocol.task_timeout_s)
+
+    def _time_drawn(self, session: Session, graph: Graph, verdicts: list[GraphVerdict], index: int) -> None:
+        self.progress(f"timing {graph.name}")
+        fields = verdicts[index].model_dump(exclude={"outcome"})
+        try:
+            rewritten = self._match(session, graph, fields)
+            with self._device(session):
+                run_fairly(session, graph, partial(self._time_graph, session, graph, rewritten, fields))
+        except GraphFailure as failure:
+            self._book_failure(session, failure, fields)
+        self._clock("timing")
+        verdicts[index] = GraphVerdict(**fields)
 
     def _time_graph(self, session: Session, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any]) -> None:
         self._load_graph(session, graph, rewritten)
         metas = reference_metas(session, graph)
+        said, fields["message"] = fields["message"], ""
         level = measure_speedup(session, graph, metas, fields["first_correct_t"], fields, guarded=self._guarded)
         _book_level(fields, level, "")
+        fields["message"] = fields["message"] or said
 
     def _match(self, session: Session, graph: Graph, fields: dict[str, Any]) -> Rewrite | None:
         if self.baseline is not None:
