@@ -243,7 +243,7 @@ class _Evaluation:
             if session.seconds_left() > 0:
                 index = others.pop(session.generator.randrange(len(others)))
                 self._time_drawn(session, by_name[verdicts[index].graph], verdicts, index)
-                num_timed += 1
+                num_timed += verdicts[index].speedup is not None
                 for other in others:
                     verdicts[other] = as_drawn(not_timed(verdicts[other], choice), verdicts[index])
             elif num_timed:
