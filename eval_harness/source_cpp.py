@@ -107,7 +107,8 @@ def check_cpp(text: str, defined_elsewhere: str = "") -> Iterator[tuple[int, str
     defined = _defined(code, found) | _defined(*_other(defined_elsewhere))
     for match in _CALL.finditer(code):
         name = match.group(1)
-        if name not in defined | names.CALLS and not names.CALL_PATTERNS.fullmatch(name):
+        known = name in defined | names.CALLS or names.CUDA_RUNTIME.fullmatch(name)
+        if not known and not names.CALL_PATTERNS.fullmatch(name):
             yield line_of(match), f"{name}() is not defined here; a pass calls its own functions, maths and intrinsics"
     others = _function_names(_other(defined_elsewhere)[1])
     yield from _check_declarations(found, without_literals(text, keep_strings=True), others)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
+from eval_harness.candidate_process.loading import load_pass
 
 CORPUS = Path(__file__).parent / "exploits"
 LAYERS = {path.parent.name: json.loads(path.read_text())["layer"] for path in sorted(CORPUS.glob("*/exploit.json"))}
@@ -106,15 +107,42 @@ def test_names_nobody_checked_are_seen() -> None:
 
 def test_copies_that_are_all_the_work_are_told() -> None:
     x = torch.randn(8, 8)
-    guard = DispatchGuard()
-    with guard:
-        x.t().contiguous()
-        x.to(torch.float16)
-    assert guard.violations() == []
-    assert guard.only_copies()
-    with guard:
-        x + x
-    assert not guard.only_copies()
+
+    def rules(call: Callable) -> list[str]:
+        guard = DispatchGuard((x,))
+        with guard:
+            outputs = call()
+        return [found["rule"] for found in guard.violations(outputs)]
+
+    def kernel_after_a_copy() -> torch.Tensor:
+        out = x.clone()
+        out.numpy()[0, 0] = 7.0  # stands for a kernel that the guard does not see
+        return out
+
+    def copy_of_a_kernels_output() -> torch.Tensor:
+        out = torch.empty_like(x)
+        out.numpy()[:] = 7.0
+        return out.to(torch.float16)
+
+    assert rules(lambda: x.t().contiguous()) == ["dispatch.only-copies"]
+    assert rules(lambda: x.to(torch.float16).to(torch.float32)) == ["dispatch.only-copies"]
+    assert rules(lambda: torch.empty_like(x).copy_(x)) == ["dispatch.only-copies"]
+    assert rules(lambda: (x.clone(), torch.empty(3))) == []
+    assert rules(lambda: x.view(64)) == []
+    assert rules(kernel_after_a_copy) == []
+    assert rules(copy_of_a_kernels_output) == []
+
+
+def test_what_is_computed_at_import_is_a_violation_of_its_rule() -> None:
+    rule = (Path(__file__).parent / "exploits" / "operators_only" / "pass_dir" / "Fuse.py").read_text()
+    saved_path = list(sys.path)
+    try:
+        (described,), _ = load_pass({"Fuse.py": rule + "\nTABLE = torch.ones(4).add(1)\n"}, ["Fuse"])
+    finally:
+        sys.path[:] = saved_path
+        for name in [name for name in sys.modules if name.split(".")[0] == "pass_dir"]:
+            del sys.modules[name]
+    assert [found["rule"] for found in described["violations"]] == ["dispatch.import-time"]
 
 
 def test_nothing_is_recorded_after_the_call() -> None:

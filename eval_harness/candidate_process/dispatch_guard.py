@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from eval_harness.candidate_process.copy_ledger import CopyLedger
+
 
 def _ops(names: str) -> frozenset[str]:
     return frozenset(names.split())
@@ -47,14 +49,19 @@ class DispatchGuard(TorchDispatchMode):
         guard.violations()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Iterable[object] = ()) -> None:
         super().__init__()
+        self._ledger = CopyLedger(arguments)
         self.counts: Counter[str] = Counter()
         """Operator, such as "aten::relu" -> calls, over every use of this guard."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.counts[func._schema.name] += 1
-        return func(*args, **(kwargs or {}))
+        name = func._schema.name
+        self.counts[name] += 1
+        result = func(*args, **(kwargs or {}))
+        if name.removeprefix("aten::") in COPY_OPS:
+            self._ledger.copied(args[0] if name != "aten::copy_" else args[1], result)
+        return result
 
     def _counts_of(self, names: Iterable[str]) -> Counter[str]:
         wanted = {f"aten::{name}" for name in names}
@@ -70,13 +77,19 @@ class DispatchGuard(TorchDispatchMode):
         free = self._counts_of(ALLOCATION_OPS | VIEW_OPS | METADATA_OPS | COPY_OPS)
         return self.counts - free
 
-    def only_copies(self) -> bool:
-        """Whether torch copied or cast and computed nothing: a violation if no kernel of the candidate's ran either."""
-        return self.num_copies > 0 and not self.compute_ops()
+    def only_copies(self, outputs: object) -> bool:
+        """Whether what a call returned is nothing but torch's copies and casts of what it was given."""
+        return not self.compute_ops() and self._ledger.only_copies(outputs)
 
-    def violations(self) -> list[dict[str, Any]]:
-        """One {rule, op, count, message} for each operator that may not run. Plain data for the judge."""
+    def violations(self, outputs: object = ()) -> list[dict[str, Any]]:
+        """One {rule, op, count, message} for each operator that may not run. Plain data for the judge.
+
+        outputs: what the watched call returned.
+        """
         found = []
+        if self.only_copies(outputs):
+            message = "torch's casts and copies are the whole work; compute the outputs in a kernel of your own"
+            found.append({"rule": "dispatch.only-copies", "op": "", "count": self.num_copies, "message": message})
         for name, count in sorted(self.compute_ops().items()):
             if name.removeprefix("aten::") in READ_OPS:
                 rule, cure = "dispatch.read", "brings a tensor's value to the host; read it in the kernel"

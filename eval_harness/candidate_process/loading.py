@@ -14,14 +14,17 @@ import torch
 from data.graph import Graph
 from data.model_check import load_graph_module
 from eval_harness.candidate_process.compiled import compile_callable
+from eval_harness.candidate_process.dispatch_guard import DispatchGuard
 from eval_harness.candidate_process.failures import CompileFailedError
+from eval_harness.candidate_process.kernel_trace import traced
 from eval_harness.candidate_process.rules import describe_rule, replacement_function
 from eval_harness.coverage import time_nodes
 from eval_harness.graph_ir import IRGraph
 from eval_harness.oracle import to_float64
 from eval_harness.rewriting import build_module
+from eval_harness.verdict import Violation
 
-GuardFactory = Callable[[], Any]
+GuardFactory = Callable[[Sequence[Any]], Any]
 
 
 def set_numba_threads(count: int) -> None:
@@ -36,7 +39,8 @@ def set_numba_threads(count: int) -> None:
 def load_pass(files: Mapping[str, str], rules: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Callable]]:
     """Write the folder into this process's private storage, import each rule, and describe it as data.
 
-    Files, not strings: Triton and numba read a kernel's source lines. Raises CompileFailedError.
+    Files, not strings: Triton and numba read a kernel's source lines. What torch computes while a file is imported is a
+    violation of the first rule that imports it. Raises CompileFailedError.
     """
     root = Path(tempfile.mkdtemp(prefix="pass_"))
     for path, text in files.items():
@@ -48,13 +52,21 @@ def load_pass(files: Mapping[str, str], rules: Sequence[str]) -> tuple[list[dict
     described: list[dict[str, Any]] = []
     functions: dict[str, Callable] = {}
     for rule in rules:
+        guard = DispatchGuard()
         try:
-            module = importlib.import_module(f"pass_dir.{rule}")
+            with guard:
+                module = importlib.import_module(f"pass_dir.{rule}")
         except SystemExit as error:
             raise CompileFailedError(f"{rule}.py: ended the process at import ({error.code})") from None
         described.append(describe_rule(module, rule))
+        described[-1]["violations"] += [_at_import(rule, found) for found in guard.violations()][:8]
         functions[rule] = replacement_function(module, rule)
     return described, functions
+
+
+def _at_import(rule: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    message = f"{found['op']} runs when the file is imported; a file only defines, its replacement computes"
+    return Violation(rule="dispatch.import-time", layer="dispatch", file=f"{rule}.py", message=message).model_dump()
 
 
 class LoadedGraph:
@@ -67,6 +79,8 @@ class LoadedGraph:
         self._rules: Mapping[str, Callable] = {}
         self._num_outputs: Mapping[str, int] = {}
         self._device = torch.device("cpu")
+        self.trace_report: list[dict[str, Any]] = []
+        self._traced_run: Callable[..., Any] | None = None
         self._guarded_run: Callable[..., Any] | None = None
         self._oracle: Callable[..., Any] | None = None
 
@@ -81,13 +95,25 @@ class LoadedGraph:
 
     def _guarded(self, rule: str, function: Callable, guard_factory: GuardFactory) -> Callable:
         def call_under_guard(*args: Any) -> Any:
-            guard = guard_factory()
+            guard = guard_factory(args)
             with guard:
                 result = function(*args)
-            self.guard_report += [{"at": rule, **violation} for violation in guard.violations()]
+            self.guard_report += [{"at": rule, **violation} for violation in guard.violations(result)]
             return result
 
         return call_under_guard
+
+    def run_traced(self, *inputs: torch.Tensor) -> Any:
+        """One call with the profiler around replacements; the kernels that it saw are in trace_report."""
+        assert self._ir is not None
+        if self._traced_run is None:
+            wrapped = {
+                rule: traced(function, rule, self._device, self.trace_report) for rule, function in self._rules.items()
+            }
+            module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
+            self._traced_run = module.forward
+        self.trace_report.clear()
+        return self._traced_run(*inputs)
 
     def run_oracle(self, *inputs: torch.Tensor) -> Any:
         """The graph in float64."""

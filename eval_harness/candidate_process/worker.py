@@ -157,18 +157,19 @@ class Worker:
         self.outputs.clear()
         inputs = self.inputs.tensors[message["set"]]
         poison.fill(self.device, message.get("poison_bytes") or [])
+        special = message.get("special")
         try:
-            if message.get("guard"):
+            if special == "guard":
                 result = self._run_guarded(inputs)
             else:
-                result = (self.graph.run_traced if message.get("trace") else self.graph.run)(*inputs)
+                result = (self.graph.run_traced if special == "trace" else self.graph.run)(*inputs)
             self._synchronize()
         finally:
             poison.stop()
         outputs = result if isinstance(result, tuple) else (result,)
         self.outputs[0] = outputs
-        guard = self.graph.guard_report if message.get("guard") else None
-        trace = self.graph.trace_report if message.get("trace") else None
+        guard = self.graph.guard_report if special == "guard" else None
+        trace = self.graph.trace_report if special == "trace" else None
         return {"outputs": [_describe(output) for output in outputs], "guard": guard, "trace": trace}
 
     def _run_guarded(self, inputs: Sequence[torch.Tensor]) -> Any:

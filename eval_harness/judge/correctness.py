@@ -140,7 +140,7 @@ def call_candidate(
     try:
         worker.ask("load_set", timeout_s=timeout_s, **buffers.load_message(fresh=True))
         sizes = [outputs_bytes([meta]) for meta in metas]
-        answer = worker.ask("call", timeout_s=timeout_s, set=0, poison_bytes=sizes, **({special: True} if special else {}))
+        answer = worker.ask("call", timeout_s=timeout_s, set=0, poison_bytes=sizes, special=special)
         _check_outputs(answer["outputs"], metas, graph, plain=session.protocol.checks("behaviour"))
         if special == "guard":
             check_guard(answer["guard"])

@@ -199,6 +199,11 @@ class Session:
             self._replace_candidate()
             self.rules = self._load(self._candidate)
 
+    @property
+    def candidate_texts(self) -> dict[str, str]:
+        """Files of the loaded pass folder: relative path -> text."""
+        return self._candidate_files["files"] if self._candidate_files is not None else {}
+
     def _load(self, worker: Worker) -> list[RuleDescription]:
         assert self._candidate_files is not None
         answer = worker.ask("load_pass", timeout_s=self.protocol.graph_timeout_s, **self._candidate_files)

@@ -146,7 +146,7 @@ def _difference(session: Session, variant: Variant, original: TracedGraph, level
         for worker in (session.reference, session.candidate):
             buffers.attach(worker, timeout_s=session.protocol.graph_timeout_s)
         buffers.write(draw_inputs(graph, seed=session.seed(), mode=session.protocol.inputs))
-        ours, our_inputs = call_candidate(session, graph, buffers, metas, guard=False)
+        ours, our_inputs = call_candidate(session, graph, buffers, metas)
         expected, their_inputs = call_reference(session, buffers, metas)
         compare_inputs(graph, our_inputs, their_inputs)
         allowed = min(max(level, STRICT_LEVEL) + 1, LAST_COMPARED_LEVEL)
