@@ -14,14 +14,14 @@ import gc
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from eval_harness.candidate_process import failures, loading, poison
+from eval_harness.candidate_process import failures, in_process_clocks, loading, poison
 from eval_harness.candidate_process.confinement import ConfinementPolicy, confine
 from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
 from eval_harness.candidate_process.input_sets import InputSets
@@ -30,10 +30,6 @@ from eval_harness.tensor_exchange import DTYPES, MemoryFile, Slot
 
 ORACLE_CALL = -1
 """Key of the oracle's outputs among the outputs of calls."""
-
-# captured before any candidate code is loaded
-_synchronize_cuda = torch.cuda.synchronize
-_clock = time.perf_counter
 
 
 def run(channel: Channel, settings: dict[str, Any]) -> None:
@@ -229,8 +225,7 @@ class Worker:
         try:
             for position, index in enumerate(order):
                 results[position] = run(*sets[index])
-            if self.device.type == "cuda":
-                _synchronize_cuda(self.device)
+            in_process_clocks.synchronize(self.device)
         finally:
             gc.enable()
         self.outputs = {
@@ -240,39 +235,27 @@ class Worker:
 
     def run_trials(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Upstream's clock: microseconds of each call as measured here. Protocol `passnet` only; a claim."""
-        inputs = self.inputs.tensors[0]
-        for _ in range(message["num_warmup"]):
-            self.graph.run(*inputs)
-        self._synchronize()
-        trials_us = []
-        for _ in range(message["num_trials"]):
-            start = _clock()
-            self.graph.run(*inputs)
-            self._synchronize()
-            trials_us.append((_clock() - start) * 1e6)
-        return {"trials_us": trials_us}
+        call = partial(self.graph.run, *self.inputs.tensors[0])
+        fields = {"num_warmup": message["num_warmup"], "num_trials": message["num_trials"]}
+        return {"trials_us": in_process_clocks.host_trials_us(call, self.device, **fields)}
 
     def gpu_time(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Microseconds a call of GPU work on all streams, by the profiler. A claim, recorded beside the clock."""
-        from torch.profiler import ProfilerActivity, profile
+        call = partial(self.graph.run, *self.inputs.tensors[0])
+        return {"gpu_us": in_process_clocks.profiler_us(call, self.device, repeats=message["repeats"])}
 
-        inputs, repeats = self.inputs.tensors[0], message["repeats"]
-        self.graph.run(*inputs)
-        self._synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            for _ in range(repeats):
-                self.graph.run(*inputs)
-            self._synchronize()
-        total_us = sum(event.self_device_time_total for event in profiler.key_averages())
-        return {"gpu_us": total_us / repeats}
+    def time_in_process(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Microseconds a call by a clock in this process, for `passwright bench clocks`. A claim."""
+        calls = [partial(self.graph.run, *tensors) for tensors in self.inputs.tensors]
+        fields = {"num_warmup": message["num_warmup"], "num_trials": message["num_trials"]}
+        return {"us": in_process_clocks.time_in_process(message["how"], calls, self.device, **fields)}
 
     def time_nodes(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Eager seconds of each operator (reference only)."""
         return {"seconds": self.graph.time_nodes(self.inputs.tensors[message["set"]], self.device, message["repeats"])}
 
     def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            _synchronize_cuda(self.device)
+        in_process_clocks.synchronize(self.device)
 
 
 def _run_of(tensor: torch.Tensor, start: int, slot: Slot) -> torch.Tensor:
@@ -312,6 +295,7 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "run_block": Worker.run_block,
     "run_trials": Worker.run_trials,
     "gpu_time": Worker.gpu_time,
+    "time_in_process": Worker.time_in_process,
     "time_nodes": Worker.time_nodes,
 }
 

@@ -47,8 +47,7 @@ def measure_speedup(
         _upstream_clock(session, graph, fields)
         return first_correct_t
     try:
-        if session.bench.aa_floor is None:
-            session.bench.aa_floor = _measure_aa(session, graph, metas)
+        floor = aa_floor(session, graph, metas)
         clock = PairedClock(
             session,
             graph,
@@ -58,7 +57,7 @@ def measure_speedup(
             guarded=guarded,
             level=first_correct_t,
         )
-        timed = clock.measure(floor=session.bench.aa_floor)
+        timed = clock.measure(floor=floor)
     except UnstableError as error:
         fields |= {"outcome": Outcome.UNSTABLE, "message": f"timing: {error}"}
         return first_correct_t
@@ -76,6 +75,13 @@ def measure_speedup(
     if timed.first_correct_t > first_correct_t:
         fields["message"] = f"values: in timed calls: {timed.message}"
     return max(first_correct_t, timed.first_correct_t)
+
+
+def aa_floor(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> float:
+    """The machine's A/A deviation as a log ratio; measured at the first timing of this judge, on that graph."""
+    if session.bench.aa_floor is None:
+        session.bench.aa_floor = _measure_aa(session, graph, metas)
+    return session.bench.aa_floor
 
 
 def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> float:
