@@ -15,36 +15,9 @@ import pytest
 
 from eval_harness import confinement_layers
 from eval_harness.candidate_process.confinement import probe_layers
+from tests.confined_child import FORK_AND_CONFINE, ROOT, run_child
 
-ROOT = Path(__file__).resolve().parents[1]
 LAYERS = set(confinement_layers.LAYERS)
-FORK_AND_CONFINE = """
-import json, os, sys
-sys.path.insert(0, sys.argv[1])
-options = json.loads(sys.argv[2])
-if options.get("libraries"):
-    import numba, numpy, torch
-import eval_harness.candidate_process.confinement as confinement
-if options.get("refuse"):
-    def refuse(*arguments):
-        raise OSError(1, "Operation not permitted")
-    confinement.syscalls.unshare = confinement.syscalls.landlock_version = refuse
-child = os.fork()
-if child:
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(json.dumps({"status": code}), flush=True)
-    sys.exit(0)
-if options.get("user"):
-    os.setresgid(*[options["user"]] * 3)
-    os.setresuid(*[options["user"]] * 3)
-state = confinement.confine(confinement.ConfinementPolicy())
-
-def attempt(action):
-    try:
-        return ["done", action()]
-    except BaseException as error:
-        return ["refused", f"{type(error).__name__}: {error}"]
-"""
 REPORT = """
 import socket, subprocess, tempfile
 
@@ -97,15 +70,6 @@ report = {
 print(json.dumps(report), flush=True)
 os._exit(7)
 """
-
-
-def run_child(body: str, **options: object) -> list[dict]:
-    """The JSON lines that a confined child and then its parent print."""
-    command = [sys.executable, "-c", FORK_AND_CONFINE + body, str(ROOT), json.dumps(options)]
-    environment = os.environ | {"API_KEY": "secret", "NUMBA_THREADING_LAYER": "workqueue", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -213,25 +177,6 @@ os._exit(0)
 def test_death_by_signal_is_passed_on() -> None:
     body = "import ctypes\nctypes.string_at(0)\n"
     assert run_child(body)[-1] == {"status": -signal.SIGSEGV}
-
-
-def test_refused_layers_are_told_and_leave_nothing_behind(tmp_path: Path) -> None:
-    before = set(Path("/tmp").glob("passwright-scratch-*"))
-    body = """
-print(json.dumps({"state": state, "scratch": os.environ["TMPDIR"], "write": attempt(lambda: open(
-    os.environ["TMPDIR"] + "/x", "w").write("1"))}), flush=True)
-os._exit(0)
-"""
-    first, last = run_child(body, refuse=True)
-    assert last == {"status": 0}
-    assert set(first["state"]) == LAYERS
-    assert "Operation not permitted" in first["state"]["user-namespace"]
-    assert "Operation not permitted" in first["state"]["landlock"]
-    assert first["state"]["private-tmp"] != "on"
-    assert first["state"]["no-new-privileges"] == "on"
-    assert first["write"] == ["done", 1]
-    assert not Path(first["scratch"]).exists()
-    assert set(Path("/tmp").glob("passwright-scratch-*")) <= before
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="every other test already runs as an ordinary user")
