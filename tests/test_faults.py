@@ -19,7 +19,7 @@ from eval_harness.process_tree import children, descendants, is_running
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict
 from scripts.benches.fault_passes import FAULTS, Fault, fault_pass, fault_protocol, fault_task
 
-LEAVE_S = 8.0
+LEAVE_S = 30.0
 """Within which a killed process must be gone, on a machine that may be busy."""
 
 

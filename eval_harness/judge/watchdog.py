@@ -28,7 +28,7 @@ RESERVE_SHARE, MIN_RESERVE, MAX_RESERVE = 0.08, _GIB // 4, 4 * _GIB
 MEASURED_DROP_SHARE = 0.25
 """A fall of available memory by this share of the limit is worth a measurement."""
 SMALLEST_STEP_SHARE = 0.05
-MAX_PROCESSES = 128
+MAX_PROCESSES = 64
 """Below a candidate's own; compilers stay far below. Counted when the machine has as many more threads than before."""
 GUILTY_SHARE = 0.5
 """Of the memory that went since the candidate started: who holds more is the cause."""
