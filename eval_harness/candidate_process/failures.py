@@ -35,6 +35,8 @@ def _kind(error: BaseException) -> str:
         return "not-plain"
     if any(isinstance(item, MemoryError) or _type_name(item) == "OutOfMemoryError" for item in chain):
         return "oom"
+    if "DefaultCPUAllocator" in str(error):  # a RuntimeError, unlike CUDA's
+        return "oom"
     if any(str(type(item).__module__).startswith(_COMPILE_MODULES) for item in chain):
         return "compile"
     is_loading = isinstance(error, CompileFailedError | CandidateRuleError | SyntaxError | ImportError)

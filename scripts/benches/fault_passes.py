@@ -186,7 +186,8 @@ FAULTS: tuple[Fault, ...] = (
         **_SMALL,
     ),
     _fault("raises-memory-error", "OUT_OF_MEMORY", "raise MemoryError('no room')"),
-    _fault("huge-output", "WRONG_SHAPE", "return torch.empty(1 << 36, dtype=torch.uint8)"),
+    # poisoned, all of it would be written
+    _fault("huge-output", "OUT_OF_MEMORY WRONG_SHAPE", "return torch.empty(1 << 36, dtype=torch.uint8)", **_SMALL),
     _fault("outputs-by-the-thousand", "WRONG_SHAPE", "return tuple(torch.empty(1) for _ in range(5000))"),
     _fault("huge-prints", "CORRECT", "import os\nfor _ in range(256):\n    os.write(1, b'noise\\n' * (1 << 18))"),
     _fault("exits", "RUNTIME_ERROR", "import os\nos._exit(0)", says="exited with status 0"),
