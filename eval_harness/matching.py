@@ -23,8 +23,10 @@ from eval_harness.normalise import describe_operation, operation_of, pair_argume
 from eval_harness.pattern import Pattern
 from eval_harness.tracing import TracedGraph
 
-MAX_COMPARISONS = 100_000
-"""For one rule on one graph. An honest pattern needs a few per graph node; the pattern is untrusted."""
+MAX_COMPARISONS = 20_000
+MAX_COMPARISONS_A_NODE = 50
+"""For all rules of a folder on one graph, in all and for each of its nodes: about a second. Honest patterns need a few a
+node; they are untrusted, and matching runs in the judge."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ class Matcher:
         has_effect = {node.name: bool(self.order.writes(node)) for node in traced.ir.nodes}
         self.live = live_nodes(traced.ir, has_effect)
         self.groups: dict[str, frozenset[str]] = {}
+        self.max_comparisons = MAX_COMPARISONS + MAX_COMPARISONS_A_NODE * len(traced.ir.nodes)
+        self.comparisons = 0
+        """Over all patterns."""
         self._by_operation: dict[tuple[str, str], list[IRNode]] = {}
         for node in traced.ir.calls:
             if node.name in self.live:
@@ -85,6 +90,8 @@ class Matcher:
         search = _Search(self, pattern)
         found: list[Match] = []
         for node in self._candidates(pattern, pattern.anchors[0]):
+            if self.comparisons > self.max_comparisons:
+                break
             if node.name in self.groups:
                 if not found:
                     search.note((0, 0), f"node {node}: already replaced by an earlier match")
@@ -107,7 +114,6 @@ class _Search:
     def __init__(self, matcher: Matcher, pattern: Pattern) -> None:
         self.matcher, self.pattern = matcher, pattern
         self.graph = matcher.traced.ir.by_name
-        self.comparisons = 0
         self.nearest: Miss | None = None
         self._explain_absent()
 
@@ -198,10 +204,10 @@ class _Search:
             if matched == graph_name:
                 return None
             return f"the pattern's {pattern_name} is {matched} in one place of the graph, {graph_name} in another"
-        self.comparisons += 1
-        if self.comparisons > MAX_COMPARISONS:
-            self.note((len(state.nodes), 3), f"the search gave up after {MAX_COMPARISONS} comparisons; make the "
-                                             "pattern smaller or less repetitive")  # fmt: skip
+        self.matcher.comparisons += 1
+        if self.matcher.comparisons > self.matcher.max_comparisons:
+            self.note((len(state.nodes), 3), f"the search gave up after {self.matcher.max_comparisons} comparisons; "
+                                             "make the patterns smaller or less repetitive")  # fmt: skip
             return ""
         graph_node, pattern_node = self.graph[graph_name], self.pattern.nodes[pattern_name]
         if graph_node.op in ("placeholder", "output"):
@@ -217,7 +223,7 @@ class _Search:
             return f"node {graph_node}: {ways}"
         # literals first: a call whose literals differ is not taken for a partial match
         state.nodes[pattern_name] = graph_name
-        if len(ways) == 1:
+        if len(ways) == 1 or len(set(graph_node.refs())) == 1:  # t + t: both orders are the same
             state.todo.extend((graph_name, pair) for pair in sorted(ways[0], key=has_refs, reverse=True))
             return None
         branches = []

@@ -137,6 +137,9 @@ class Channel:
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         message = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\ud" in body.lower():
+            # half a surrogate pair is JSON, but no text that could be written down
+            message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         raise ChannelError("the peer sent something that is not JSON") from None
     if not isinstance(message, dict):
