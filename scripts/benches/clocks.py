@@ -11,26 +11,15 @@ from __future__ import annotations
 import argparse
 import secrets
 import statistics
-from pathlib import Path
 from typing import Any
 
-from eval_harness.errors import HarnessError, UserError
+from eval_harness.errors import HarnessError
 from scripts.arguments import check_device, say
+from scripts.benches.examples import EXAMPLES, load_example
 from scripts.benches.output import Target, machine_facts, render_table, report
 
 HELP = "The same passes by the judge's clock, host medians, CUDA events, do_bench and the profiler."
 
-EXAMPLES_DIR = Path(__file__).resolve().parents[2] / "examples"
-EXAMPLES = {
-    "cpu": {
-        "window_layernorm_h1_numba": "mini/maskformer_window_layer_norm",
-        "mask_pooling_h2_numba": "mini/sentence_masked_mean_pooling",
-    },
-    "cuda": {
-        "window_layernorm_h1_triton": "mini/maskformer_window_layer_norm",
-        "mask_pooling_h2_triton": "mini/sentence_masked_mean_pooling",
-    },
-}
 CLOCKS = {"cpu": ("loop", "host"), "cuda": ("loop", "host", "events", "do_bench", "profiler")}
 NUM_WARMUP, NUM_TRIALS = 20, 100
 ROUNDS = 5
@@ -67,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
 def measure(device: str, max_graphs: int) -> list[dict[str, Any]]:
     """A row a graph: the speedup by every clock. Raises HarnessError, UserError."""
     from data.passbench import load_task
-    from eval_harness.candidate import Candidate
     from eval_harness.judge.session import Bench
 
     kind = device.split(":")[0]
@@ -75,11 +63,8 @@ def measure(device: str, max_graphs: int) -> list[dict[str, Any]]:
     rows = []
     try:
         for folder, reference in EXAMPLES[kind].items():
-            path = EXAMPLES_DIR / folder / "pass_dir"
-            if not path.is_dir():
-                raise UserError(f"{path}: no such folder; run in a checkout")
             graphs = load_task(reference).graphs[:max_graphs]
-            rows += _one_pass(bench, folder, Candidate.from_dir(path), graphs)
+            rows += _one_pass(bench, folder, load_example(folder), graphs)
     finally:
         bench.close()
     return rows
