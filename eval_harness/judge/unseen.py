@@ -42,7 +42,7 @@ ROUNDING_STEPS = 16
 """Units in the last place of the output's largest value that a chain of operators may differ by."""
 EAGER_ERRORS = 4.0
 """So many times eager's own distance from float64 are no fault of the candidate's."""
-MAX_UNMATCHED = 3
+MAX_UNMATCHED = 2
 """Variants that no rule matches, a kind, before the search for one that is matched ends: they say nothing."""
 _EPS = {"torch.float32": 2.0**-23, "torch.float16": 2.0**-10, "torch.bfloat16": 2.0**-7}
 
