@@ -9,6 +9,8 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What only tests need on top (Ray: 100 MB and 60 packages), so that the quickstart need not wait for it
+TEST_STAMP := $(VENV)/.installed-for-tests
 
 # One thread for each process by default: the tests start processes themselves, and torch would give each all cores.
 TEST_ENV := OMP_NUM_THREADS=1
@@ -36,6 +38,13 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@touch $@
 	@echo "set-up: done"
 
+$(TEST_STAMP): $(STAMP)
+	@echo "set-up: installing the extra ray for the tests of executors"
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -e '.[train,dev,ray]' -c $(CONSTRAINTS) \
+	  > $(VENV)/install-for-tests.log 2>&1 \
+	  || { echo "set-up: failed; all of pip's output is in $(VENV)/install-for-tests.log"; exit 1; }
+	@touch $@
+
 quickstart: $(STAMP)
 	@$(BIN)/python -m scripts.quickstart --config configs/quickstart.yaml
 
@@ -44,7 +53,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # pytest last, so that its closing line is the last one
-test: lint
+test: $(TEST_STAMP) lint
 	$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=10
 
 check-extras: $(STAMP)

@@ -50,6 +50,38 @@ def add_cache(parser: argparse.ArgumentParser, *, default: str, can_disable: boo
         parser.add_argument("--no-cache", action="store_true", help="evaluate repeats anew")
 
 
+def add_executor(parser: argparse.ArgumentParser, *, default: str = "local") -> None:
+    """Where evaluations run; see executor_config."""
+    parser.add_argument(
+        "--executor",
+        choices=("local", "ray", "http"),
+        help=f"judges on this machine, on a Ray cluster or behind a service; default: {default}",
+    )
+    parser.add_argument("--address", metavar="URL", help="of the Ray cluster (default: auto) or of the service")
+
+
+def executor_config(args: argparse.Namespace, configured: Any = None) -> Any:
+    """The ExecutorConfig of --executor and --address, over the configuration's. Raises UserError."""
+    from eval_harness.executor_config import HttpExecutorConfig, LocalExecutorConfig, RayExecutorConfig
+
+    configured = configured or LocalExecutorConfig()
+    kind = args.executor or configured.kind
+    if args.address and kind == "local":
+        raise UserError(f"--address {args.address}: local judges have none; add --executor ray or --executor http")
+    if kind == configured.kind:
+        return configured.model_copy(update={"address": args.address} if args.address else {})
+    if kind == "http":
+        if not args.address:
+            raise UserError("--executor http: add --address URL, the service's (docs/executors.md)")
+        return HttpExecutorConfig(kind="http", address=args.address)
+    return RayExecutorConfig(kind="ray", address=args.address or "auto") if kind == "ray" else LocalExecutorConfig()
+
+
+def check_executor_device(executor: Any, device: str) -> str:
+    """The device, checked where judges run on this machine. Raises UserError."""
+    return check_device(device) if executor.kind == "local" else device
+
+
 def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"output folder; default: {default}")
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from data.task import Task
 from eval_harness.errors import HarnessError
 from eval_harness.executor import Evaluator
+from eval_harness.executor_config import ExecutorConfig, LocalExecutorConfig
 from eval_harness.report_row import ReportRow, unsubmitted_verdict
 from eval_harness.summary import Summary, summarize
 from eval_harness.verdict import Verdict
@@ -66,6 +67,8 @@ class StudentEvaluationConfig(BaseModel):
     final_protocol_overrides: dict[str, Any] = {}
     device: str = "cpu"
     """Where passes run."""
+    executor: ExecutorConfig = LocalExecutorConfig()
+    """As in a collection's configuration."""
     seed: int = 0
     num_workers: int = Field(default=1, ge=1)
     """Attempts at a time; the student answers one of them at a time."""
@@ -125,7 +128,10 @@ def run_student_evaluation(
     """
     tasks = list(tasks)[: config.max_tasks]
     folder = RunFolder(
-        config.out_dir, config, inputs={"student": config.student}, ignored_fields=frozenset({"out", "num_workers"})
+        config.out_dir,
+        config,
+        inputs={"student": config.student},
+        ignored_fields=frozenset({"out", "num_workers", "executor"}),
     )
     folder.open(resume=resume)
     collect_config = _collect_config(config)

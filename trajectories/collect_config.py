@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from data.task import Task
+from eval_harness.executor_config import ExecutorConfig, LocalExecutorConfig
 from eval_harness.presets import EvaluationProtocol, load_protocol
 from eval_harness.verdict_cache import DEFAULT_DIR as DEFAULT_CACHE_DIR
 from eval_harness.verdict_cache import DEFAULT_MAX_MB
@@ -17,7 +18,7 @@ from trajectories.prompts import PromptConfig
 
 DEFAULT_ROOT = Path("runs/collect")
 _NOT_IDENTITY = frozenset(
-    {"name", "out_dir", "num_workers", "budget_usd", "max_infrastructure_errors"}
+    {"name", "out_dir", "num_workers", "budget_usd", "max_infrastructure_errors", "executor"}
     | {"verdict_cache", "cache_dir", "cache_max_mb"}
 )
 """May differ on a resume: they change how fast or how far, not what is collected."""
@@ -47,6 +48,8 @@ class CollectConfig(BaseModel):
     """Of the one evaluation, with new seeds, that leaves the attempt; None leaves it out."""
     final_protocol_overrides: dict[str, Any] = {}
     device: str = "cpu"
+    executor: ExecutorConfig = LocalExecutorConfig()
+    """Where evaluations run: `kind: local | ray | http` and that kind's settings (eval_harness/executor_config.py)."""
     seed: int = 0
     num_workers: int = Field(default=4, ge=1)
     """Attempts at a time."""

@@ -10,10 +10,12 @@ from scripts.arguments import (
     add_cache,
     add_config,
     add_device,
+    add_executor,
     add_json,
     add_out,
     add_resume,
-    check_device,
+    check_executor_device,
+    executor_config,
     say,
     write_json,
 )
@@ -28,10 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_out(parser, "runs/collect/<name>")
     add_device(parser, default=None)
+    add_executor(parser, default="as configured")
     add_resume(parser)
     add_json(parser, "the summary")
     add_cache(parser, default="as configured", can_disable=True)
-    parser.add_argument("--judges", type=int, default=1, metavar="N", help="evaluations at a time; default: 1")
+    parser.add_argument("--judges", type=int, metavar="N", help="judges for each local device; default: as configured")
     parser.add_argument("--dry-run", action="store_true", help="check configuration and tasks, say what would be done")
 
 
@@ -44,7 +47,10 @@ def run(args: argparse.Namespace) -> int:
     given = {"device": args.device, "out_dir": args.out, "cache_dir": args.cache, "cache_max_mb": args.cache_mb}
     given |= {"verdict_cache": False if args.no_cache else True if args.cache else None}
     config = config.model_copy(update={field: value for field, value in given.items() if value is not None})
-    device = check_device(config.device)
+    where = executor_config(args, config.executor)
+    if args.judges is not None and where.kind == "local":
+        where = where.model_copy(update={"num_judges": args.judges})
+    device = check_executor_device(where, config.device)
     tasks = [task for reference in config.tasks for task in load_tasks(reference)][: config.max_tasks]
     say(
         f"collect {config.name}: {len(tasks)} tasks x {config.num_attempts} attempts by {config.policy.get('kind')} "
@@ -55,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from eval_harness.cached_evaluator import with_cache
-    from eval_harness.executor import LocalExecutor
+    from eval_harness.executor_config import open_executor
 
-    with LocalExecutor(device=device, num_judges=args.judges) as executor:
+    with open_executor(where, device=device) as executor:
         cache_dir = config.cache_dir if config.verdict_cache else None
         summary = run_collect(
             config, tasks, with_cache(executor, cache_dir, max_mb=config.cache_max_mb), resume=args.resume

@@ -10,7 +10,16 @@ from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scripts.arguments import add_cache, add_device, add_json, check_device, say, write_json
+from scripts.arguments import (
+    add_cache,
+    add_device,
+    add_executor,
+    add_json,
+    check_executor_device,
+    executor_config,
+    say,
+    write_json,
+)
 from scripts.exit_status import TARGET_MISSED
 
 if TYPE_CHECKING:
@@ -29,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="draw inputs from this seed; default: a secret one")
     parser.add_argument("--fail-under", type=float, metavar="AS", help="exit with 4 if AS is below this")
     add_device(parser)
+    add_executor(parser)
     add_json(parser, "the Verdict record")
     add_cache(parser, default="none, each evaluation is fresh", can_disable=False)
 
@@ -40,15 +50,17 @@ def run(args: argparse.Namespace) -> int:
     protocol = load_protocol(args.protocol)
     task = load_task(args.task)
     candidate = read_candidate(args.pass_dir)
-    device = check_device(args.device)
+    where = executor_config(args)
+    device = check_executor_device(where, args.device)
 
     from eval_harness.cached_evaluator import with_cache
-    from eval_harness.executor import LocalExecutor
+    from eval_harness.executor_config import open_executor
     from eval_harness.verdict_text import render_verdict
 
-    say(f"evaluating {args.pass_dir} on {task.task_id}: {len(task.graphs)} graphs, {protocol.name}, {device}")
     clock = StageClock()
-    with LocalExecutor(device=device, num_judges=1, progress=clock.enter) as executor:
+    with open_executor(where, device=device, progress=clock.enter) as executor:
+        about = f"{len(task.graphs)} graphs, {protocol.name}, {executor.device}"
+        say(f"evaluating {args.pass_dir} on {task.task_id}: {about}")
         evaluator = with_cache(executor, args.cache, max_mb=args.cache_mb)
         verdict = clock.watch(evaluator.submit(candidate, task, protocol=protocol, seed=args.seed))
     if verdict.from_cache:

@@ -8,7 +8,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scripts.arguments import add_config, add_device, add_json, add_out, add_resume, check_device, say, write_json
+from scripts.arguments import (
+    add_config,
+    add_device,
+    add_executor,
+    add_json,
+    add_out,
+    add_resume,
+    check_executor_device,
+    executor_config,
+    say,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from training.evaluate import EvaluationSummary
@@ -22,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", action="append", metavar="TASK", help="a task reference; may be given again")
     add_out(parser, "runs/evaluate/<name>")
     add_device(parser, default=None)
+    add_executor(parser, default="as configured")
     add_resume(parser)
     add_json(parser, "the summary")
 
@@ -38,13 +50,14 @@ def run(args: argparse.Namespace) -> int:
     if args.task:
         overrides.append(f"tasks={json.dumps(args.task)}")
     config = load_config(StudentEvaluationConfig, args.config, overrides)
-    device = check_device(config.device)
+    where = executor_config(args, config.executor)
+    device = check_executor_device(where, config.device)
     tasks = [task for reference in config.tasks for task in load_tasks(reference)][: config.max_tasks]
     say(f"evaluate-student {config.student}: {len(tasks)} tasks x {config.num_attempts} attempts, {device}")
 
-    from eval_harness.executor import LocalExecutor
+    from eval_harness.executor_config import open_executor
 
-    with LocalExecutor(device=device, num_judges=1) as executor:
+    with open_executor(where, device=device) as executor:
         evaluation = run_student_evaluation(config, tasks, executor, resume=args.resume)
     print(render_summary(evaluation.summary), file=sys.stderr if args.json == "-" else sys.stdout)
     say(f"verdicts, trajectories and the report's row: {config.out_dir}")
