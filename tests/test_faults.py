@@ -97,7 +97,7 @@ def running() -> Iterator[Running]:
     with LocalExecutor("cpu") as executor:
         started = Running(executor, mark)
         try:
-            started.evaluate(timed=True)
+            started.evaluate(in_full=True)
         finally:
             os.environ.pop("VIRTUAL_ENV") if before is None else os.environ.update(VIRTUAL_ENV=before)
         yield started

@@ -45,7 +45,7 @@ return out
 @pytest.fixture(scope="module")
 def executor() -> Iterator[LocalExecutor]:
     with LocalExecutor("cuda:0") as running:
-        assert evaluate(running, fault_pass(device="cuda"), fault_protocol(timed=True)).outcome is Outcome.CORRECT
+        assert evaluate(running, fault_pass(device="cuda"), fault_protocol(in_full=True)).outcome is Outcome.CORRECT
         yield running
 
 
@@ -96,7 +96,7 @@ def test_a_fault_has_its_outcome_and_leaves_nothing(executor: LocalExecutor, fre
 
 def test_eager_without_memory_is_the_fault_of_the_pass_that_holds_it(executor: LocalExecutor, free_bytes: int) -> None:
     """The candidate's own call succeeds; then eager finds no memory, and does once the candidate is gone."""
-    graph = evaluate(executor, fault_pass(HOG, device="cuda"), fault_protocol(timed=True), make_task("large", LARGE))
+    graph = evaluate(executor, fault_pass(HOG, device="cuda"), fault_protocol(), make_task("large", LARGE))
     assert graph.outcome is Outcome.OUT_OF_MEMORY, graph.message
     assert "eager works alone" in graph.message
     assert_free(executor, free_bytes)

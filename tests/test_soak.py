@@ -23,7 +23,7 @@ def test_a_long_soak_draws_every_kind() -> None:
     names = [case.name for case in draw_cases("cpu", 300, random.Random(0))]
     assert len(names) == 300
     assert {fault.name for fault in FAULTS} <= set(names)
-    assert names.count("honest") + names.count("honest-timed") > 60
+    assert names.count("honest") + names.count("honest-in-full") > 60
 
 
 def test_growth_is_seen_and_noise_is_not() -> None:

@@ -146,7 +146,7 @@ def run_soak(device: str, num: int, seed: int, *, say_progress: Callable[[str], 
 
 def draw_cases(device: str, num: int, generator: random.Random) -> list[Case]:
     """Every kind at least once if num allows it, then by share."""
-    honest = [_honest(device, timed=timed) for timed in (True, False)]
+    honest = [_honest(device, in_full=in_full) for in_full in (True, False)]
     wrong = _wrong(device)
     faults = [_case(fault, device) for fault in (*FAULTS, *(CUDA_FAULTS if device.startswith("cuda") else ()))]
     cases = [honest[0], *wrong, *faults][:num] if num >= 2 * len(faults) else [honest[0]]
@@ -163,13 +163,12 @@ def draw_cases(device: str, num: int, generator: random.Random) -> list[Case]:
     return cases
 
 
-def _honest(device: str, *, timed: bool) -> Case:
-    name = "honest-timed" if timed else "honest"
-    return Case(name, fault_pass(device=device), fault_protocol(timed=timed), frozenset({Outcome.CORRECT}))
+def _honest(device: str, *, in_full: bool) -> Case:
+    name = "honest-in-full" if in_full else "honest"
+    return Case(name, fault_pass(device=device), fault_protocol(in_full=in_full), frozenset({Outcome.CORRECT}))
 
 
 def _wrong(device: str) -> list[Case]:
-    full = fault_protocol().model_copy(update={"disabled_layers": ()})
     made = {
         "wrong-values": ("scale = x", {Outcome.WRONG_VALUES}),
         "wrong-shape": ("return torch.empty(3, device=x.device)", {Outcome.WRONG_SHAPE}),
@@ -182,10 +181,11 @@ def _wrong(device: str) -> list[Case]:
         Case(name, fault_pass(body, device=device), fault_protocol(), frozenset(expected))
         for name, (body, expected) in made.items()
     ]
+    forbidden = fault_pass("import os", device=device)
     honest = fault_pass(device=device)
     nothing = {path: text.replace("torch.relu(tmp_0)", "torch.tanh(tmp_0)") for path, text in honest.files.items()}
     cases.append(Case("no-match", Candidate(nothing), fault_protocol(), frozenset({Outcome.NO_MATCH})))
-    cases.append(Case("forbidden-import", fault_pass("import os", device=device), full, frozenset({Outcome.VIOLATION})))
+    cases.append(Case("forbidden-import", forbidden, fault_protocol(in_full=True), frozenset({Outcome.VIOLATION})))
     return cases
 
 
