@@ -25,8 +25,8 @@ from eval_harness.tracing import TracedGraph
 
 MAX_COMPARISONS = 20_000
 MAX_COMPARISONS_A_NODE = 50
-"""For all rules of a folder on one graph, at least and for each of its nodes: about a second. Honest patterns need a few
-a node; patterns are untrusted, and matching runs in the judge."""
+"""For all rules of a folder on one graph, at least and for each of its nodes: about a second. Honest patterns need a
+few a node; patterns are untrusted, and matching runs in the judge."""
 
 
 @dataclass(frozen=True)
