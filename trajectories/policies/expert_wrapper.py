@@ -98,8 +98,23 @@ def write_triton(lowering: Lowering, slip: Slip | None = None) -> KernelText:
 
 def _wrapper(lowering: Lowering, name: str, lines: list[str]) -> str:
     arguments = ", ".join([*lowering.region.inputs, *lowering.region.literals])
-    body = "\n".join("    " + _wrapped(line) for line in lines)
+    body = "\n".join("    " + _wrapped(line) for line in [*_refusals(lowering), *lines])
     return f"@torch.fx.wrap\ndef {name}({arguments}):\n{body}\n"
+
+
+def _refusals(lowering: Lowering) -> list[str]:
+    """Lines that refuse another batch where a view folds axes: the kernel folds those that are 1 in every graph away."""
+    region = lowering.region
+    nodes = [node for node in region.programs[0].nodes if node.statement in region.indices]
+    if not any(node.op in ("view", "reshape", "flatten") for node in nodes):
+        return []
+    lines = []
+    for name in region.inputs:
+        shapes = [program.nodes[program.variables[name]].shape or () for program in region.programs]
+        for axis in range(len(shapes[0])):
+            if all(len(shape) > axis and shape[axis] == 1 for shape in shapes):
+                lines += [f"if {name}.shape[{axis}] != 1:", f'    raise ValueError("{name}.shape[{axis}] must be 1")']
+    return lines
 
 
 def _wrapped(line: str) -> str:
