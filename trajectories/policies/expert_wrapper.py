@@ -103,7 +103,7 @@ def _wrapper(lowering: Lowering, name: str, lines: list[str]) -> str:
 
 
 def _refusals(lowering: Lowering) -> list[str]:
-    """Lines that refuse another batch where a view folds axes: the kernel folds those that are 1 in every graph away."""
+    """Lines that refuse another batch where a view folds axes: those that are 1 in every graph are folded away."""
     region = lowering.region
     nodes = [node for node in region.programs[0].nodes if node.statement in region.indices]
     if not any(node.op in ("view", "reshape", "flatten") for node in nodes):
