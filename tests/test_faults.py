@@ -17,7 +17,8 @@ import pytest
 from eval_harness.executor import LocalExecutor
 from eval_harness.process_tree import children, descendants, is_running
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict
-from scripts.benches.fault_passes import FAULTS, Fault, fault_pass, fault_protocol, fault_task
+from scripts.benches.fault_passes import Fault, fault_pass, fault_protocol, fault_task
+from scripts.benches.faults import FAULTS
 
 LEAVE_S = 30.0
 """Within which a killed process must be gone, on a machine that may be busy."""

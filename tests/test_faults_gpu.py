@@ -13,7 +13,8 @@ from eval_harness.executor import LocalExecutor  # noqa: E402
 from eval_harness.process_tree import children, descendants, is_running  # noqa: E402
 from eval_harness.verdict import GraphVerdict, Outcome  # noqa: E402
 from scripts.benches.corpus import make_task  # noqa: E402
-from scripts.benches.fault_passes import CUDA_FAULTS, FAULTS, Fault, fault_pass, fault_protocol, fault_task  # noqa: E402
+from scripts.benches.fault_passes import Fault, fault_pass, fault_protocol, fault_task  # noqa: E402
+from scripts.benches.faults import CUDA_FAULTS, FAULTS  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from scripts.benches.fault_passes import FAULTS
-from scripts.benches.soak import Sample, Soak, draw_cases, run_soak
+from scripts.benches.faults import FAULTS
+from scripts.benches.soak import Sample, Soak, run_soak
+from scripts.benches.soak_cases import draw_cases
 
 
 @pytest.mark.slow
