@@ -161,6 +161,29 @@ def test_all_layers_hold_where_nothing_refuses(tmp_path: Path) -> None:
     check_kept_layers(found, tmp_path)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to mask parts of /proc, as container runtimes do")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_masked_proc_costs_a_gpu_the_pid_namespace(tmp_path: Path, device: str) -> None:
+    """CUDA works on its own /proc or on that of its own PID namespace only."""
+    mask = """
+syscalls.unshare(syscalls.CLONE_NEWNS)
+syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+syscalls.mount("/dev/null", "/proc/version", None, syscalls.MS_BIND)
+"""
+    found = report(tmp_path, before=mask, policy={"max_processes": 48, "device": device})
+    if "user-namespace" in off(found):
+        pytest.skip("this machine refuses user namespaces")
+    assert off(found) == ({"proc"} if device == "cpu" else {"proc", "pid-namespace"})
+    check_kept_layers(found, tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="is about root")
+def test_root_without_the_right_to_map_itself_stays_outside(tmp_path: Path) -> None:
+    found = report(tmp_path, before="syscalls.drop_all_capabilities()")
+    assert "CAP_SETFCAP" in found["state"]["user-namespace"]
+    check_kept_layers(found, tmp_path)
+
+
 def test_a_probe_that_gets_through_puts_the_layer_off() -> None:
     """The network namespace is taken away from the code, not from the kernel: the probe must see it."""
     body = "print(json.dumps(state), flush=True)\nos._exit(0)\n"
@@ -168,7 +191,7 @@ def test_a_probe_that_gets_through_puts_the_layer_off() -> None:
 namespaces = confinement.namespaces
 namespaces._KINDS.pop("network-namespace")
 real = namespaces._unshare_each
-namespaces._unshare_each = lambda: real() | {"network-namespace": "on"}
+namespaces._unshare_each = lambda **options: real(**options) | {"network-namespace": "on"}
 confinement.mounts.make_all_read_only_but = lambda scratch: None
 confinement.mounts.mount_own_proc = lambda: None
 """

@@ -82,7 +82,8 @@ def confine(policy: ConfinementPolicy) -> dict[str, str]:
     os.umask(0o077)
     killed_first = limits.be_killed_first()
     before = probes.Before.look()
-    state, gate = namespaces.enter_namespaces(partial(shutil.rmtree, fallback, ignore_errors=True))
+    remove_fallback = partial(shutil.rmtree, fallback, ignore_errors=True)
+    state, gate = namespaces.enter_namespaces(remove_fallback, needs_proc=gpu)
     state["killed-first"] = killed_first
     scratch = _own_file_system(state, policy, needed, fallback, scratch_bytes, gpu=gpu)
     state["environment"] = environment.scrub(scratch)
