@@ -20,6 +20,7 @@ from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.comparison import OutputMeta
 from eval_harness.coverage import coverage
+from eval_harness.judge.ahead import compile_ahead
 from eval_harness.judge.blame import run_fairly
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
@@ -133,6 +134,9 @@ class _Evaluation:
                     Outcome.TIMEOUT, f"the task's {self.protocol.task_timeout_s:.0f} s were spent on earlier graphs"
                 )
             rewritten = self._match(session, graph, fields)
+            if rewritten is not None:
+                compile_ahead(session, self.bench.trace(graph), rewritten)
+                self._clock("compile ahead")
             with self._device(session):
                 before = dict(fields)
 

@@ -5,8 +5,9 @@ received is ever unpickled or evaluated. Tensors do not travel here: see tensor_
 
     judge -> zygote   fork {role, settings} + [channel, output]   -> {ok, pid | message}
                       status {pid}                                -> {status: null | exit code | -signal}
-    judge -> worker   hello, load_pass, load_graph, attach, load_set, load_pool, load_windows, pin, call, deliver,
-                      deliver_inputs, run_block, ready, run_trials, gpu_time, time_in_process, oracle, time_nodes, probe
+    judge -> worker   hello, load_pass, load_graph, attach, load_set, load_pool, load_windows, pin, compile_ahead, call,
+                      deliver, deliver_inputs, ready, run_block, run_trials, gpu_time, time_in_process, oracle,
+                      time_nodes, probe
                                                                   -> {ok: true, ...} | {ok: false, kind, message}
                       with a ticket, drawn anew each time, that the answer must carry
 """

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from eval_harness.candidate_process import failures, in_process_clocks, loading, poison
+from eval_harness.candidate_process import compile_ahead, failures, in_process_clocks, loading, poison
 from eval_harness.candidate_process.confinement import ConfinementPolicy, confine
 from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
 from eval_harness.candidate_process.input_sets import InputSets
@@ -38,6 +38,7 @@ def run(channel: Channel, settings: dict[str, Any]) -> None:
     num_threads = int(settings["num_threads"])
     worker = Worker(settings["device"], num_threads, confinement)
     worker.checks_plain = settings.get("checks_plain", True)
+    _bind_all_threads(settings["cores"])
     while True:
         try:
             message, descriptors = channel.receive()
@@ -143,10 +144,13 @@ class Worker:
 
     def pin(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Bind every thread to the cores on which both sides are timed. Until then compilers may use all cores."""
-        for thread in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(int(thread.name), message["cores"])
+        _bind_all_threads(message["cores"])
         return {}
+
+    def compile_ahead(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Compile for a graph and launch nothing, away from the core on which another pair may be timed."""
+        _bind_all_threads(message["cores"])
+        return {"num_done": compile_ahead.compile_ahead(message["calls"], self.rules, self.device)}
 
     def call(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""
@@ -258,6 +262,12 @@ class Worker:
         in_process_clocks.synchronize(self.device)
 
 
+def _bind_all_threads(cores: Sequence[int]) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 def _run_of(tensor: torch.Tensor, start: int, slot: Slot) -> torch.Tensor:
     """As many elements as the slot takes, in row-major order, from the start-th on."""
     flat = torch.Tensor.reshape(tensor, (-1,))
@@ -287,6 +297,7 @@ _HANDLERS: dict[str, Callable[[Worker, dict[str, Any], list[int]], dict[str, Any
     "load_pool": Worker.load_pool,
     "load_windows": Worker.load_windows,
     "pin": Worker.pin,
+    "compile_ahead": Worker.compile_ahead,
     "call": Worker.call,
     "oracle": Worker.oracle,
     "deliver": Worker.deliver,

@@ -60,6 +60,8 @@ class Bench:
     tens of seconds on a CPU (imports, precompiled headers), every later one two."""
     aa_floor: float | None = None
     """The machine's A/A deviation as a log ratio; measured at the first timing."""
+    other_cores: list[int] = field(default_factory=list)
+    """Where workers load and compile: not where another judge's pair may be timed on the same GPU."""
     told_of_confinement: bool = False
     """Layers that are off are said once a judge; every verdict records them."""
 
@@ -71,7 +73,8 @@ class Bench:
         zygote = Zygote(num_threads=len(chosen))
         warm_tracing()  # seconds of imports, spent while the zygote imports too
         zygote.wait_until_ready()
-        return cls(device, zygote, chosen)
+        others = [core for core in cores if core not in chosen] or cores
+        return cls(device, zygote, chosen, other_cores=others)
 
     def close(self) -> None:
         self.zygote.close()
@@ -99,6 +102,7 @@ class Bench:
             "checks_plain": checks_plain,
             "device": self.device,
             "num_threads": len(self.cores),
+            "cores": self.other_cores,
             "confinement": {"device": self.device.split(":")[0]},
         }
         workers: list[Worker] = []
