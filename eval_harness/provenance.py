@@ -23,8 +23,7 @@ from eval_harness.verdict import Violation
 _GLOBAL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?[\w\s:<>,*&]*?"
                      r"(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(")  # fmt: skip
 _FREE = re.compile(
-    r"Memset\b.*|Memcpy DtoD\b.*|(void )?at::native::.*(FillFunctor|\b\w*copy_kernel_cuda\w*|direct_copy_kernel|"
-    r"CopyFunctor_none).*",
+    r"Memset\b.*|Memcpy DtoD\b.*|(void )?at::native::.*(FillFunctor|\b\w*copy_kernel_cuda\w*|direct_copy_kernel).*",
     re.S,
 )
 """What torch launches for zeros, full, casts and contiguous copies."""
@@ -33,8 +32,8 @@ _NO_KERNEL = re.compile(r"(Context|Stream|Event|Device) Sync.*|Stream Wait Event
 _LIBRARIES = ("at::", "c10::", "cub::", "thrust::", "cutlass::", "cudnn::", "cublas", "std::")
 _VIEWS = frozenset(
     ["view", "reshape", "permute", "transpose", "t", "T", "mT", "squeeze", "unsqueeze", "expand", "expand_as",
-     "flatten", "unflatten", "narrow", "select", "split", "chunk", "unbind", "getitem", "view_as", "swapaxes", "movedim",
-     "size", "shape", "stride", "dim", "numel", "detach", "tensor_split"]
+     "flatten", "unflatten", "narrow", "select", "split", "chunk", "unbind", "getitem", "view_as", "swapaxes",
+     "movedim", "size", "shape", "stride", "dim", "numel", "detach", "tensor_split"]
 )  # fmt: skip
 MAX_NAMED = 8
 

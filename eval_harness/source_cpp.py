@@ -40,6 +40,7 @@ _MESSAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"#\s*(include_next|import|embed|line)\b"), "only #include of allowed headers"),
     (re.compile(r"\b(py|pybind11)\s*::\s*(module\w*|eval\w*|exec|globals|object|function|import|cpp_function)\b"),
      "Python called from C++; compute in the kernel"),
+    (re.compile(r"\bcub\s*::\s*Device\w*"), "a device-wide algorithm of CUB; use its block and warp primitives"),
     (re.compile(r"\bTORCH_LIBRARY\w*"), "an operator registration; bind the function with PYBIND11 or functions="),
     (re.compile(r"\bextern\b(?!\s+__shared__)"), "extern; a pass declares nothing that it does not define"),
     (re.compile(r"\(\s*(?:\w+\s*::\s*)?\*\s*\w*\s*\)\s*\(|\bgoto\b"), "a pointer to a function; call it by its name"),

@@ -7,6 +7,7 @@ Reaching is by name, through assignments and sibling files: it says that a kerne
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from eval_harness import source_names as names
 from eval_harness.source_scope import Folder, Scope
@@ -27,6 +28,18 @@ def kernel_kind(folder: Folder, scope: Scope, node: ast.FunctionDef | ast.AsyncF
         if origins and origins <= names.TRITON_JIT:
             return "triton"
     return None
+
+
+def jit_option_faults(node: ast.Call, origins: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """(rule, message) for options of a compiler that leave compiled code or hide what was compiled."""
+    if origins & names.TRITON_JIT and any(keyword.arg in ("repr", None) for keyword in node.keywords):
+        yield "source.triton-call", "repr= of triton.jit renames the kernel; leave it out"
+    for keyword in node.keywords if origins & names.NUMBA_JIT else ():
+        off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        if keyword.arg in names.NUMBA_DENIED_KEYWORDS and not off:
+            yield "source.numba-call", f"{keyword.arg}= of numba.jit; compile in nopython mode"
+        elif (keyword.arg == "nopython" and off) or keyword.arg is None:
+            yield "source.numba-call", "numba.jit without nopython mode; use numba.njit"
 
 
 def copies_without_kernel(folder: Folder, scope: Scope) -> ast.FunctionDef | None:

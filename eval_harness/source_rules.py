@@ -20,7 +20,7 @@ from eval_harness.candidate import Candidate
 from eval_harness.source_cpp import check_cpp
 from eval_harness.source_flow import Flow
 from eval_harness.source_kernels import copies_without_kernel
-from eval_harness.source_scope import Folder
+from eval_harness.source_scope import Folder, module_name
 from eval_harness.source_upstream import check_upstream
 from eval_harness.source_visitor import SourceVisitor
 from eval_harness.verdict import Violation
@@ -28,6 +28,7 @@ from eval_harness.verdict import Violation
 MAX_DEPTH = 200
 """Of a syntax tree: what follows walks it recursively."""
 CPP_SUFFIXES = frozenset({".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp"})
+_SUFFIXES = CPP_SUFFIXES | {".py", ".json", ".md", ".txt", ""}
 
 
 def syntax_error(candidate: Candidate) -> str | None:
@@ -66,6 +67,22 @@ def _check_encoding(path: str, text: str) -> list[Violation]:
     return [Violation(rule="source.encoding", layer="source", file=path, line=1, message=message)]
 
 
+def _check_files(candidate: Candidate) -> list[Violation]:
+    """Files that nothing here reads, and pairs of which the importer would take the other one."""
+    found: list[Violation] = []
+    modules: dict[str, str] = {}
+    for path in candidate.files:
+        if PurePosixPath(path).suffix not in _SUFFIXES:
+            message = "is neither Python, C++, CUDA, JSON nor text; a pass folder holds sources only"
+            found.append(Violation(rule="source.file", layer="source", file=path, line=1, message=message))
+        if path.endswith(".py"):
+            other = modules.setdefault(module_name(path), path)
+            if other != path:
+                message = f"is imported under the same name as {other}; rename one"
+                found.append(Violation(rule="source.file", layer="source", file=path, line=1, message=message))
+    return found
+
+
 def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "full") -> list[Violation]:
     """Every broken source rule of the folder, in order of file and line; empty for an honest pass.
 
@@ -84,7 +101,8 @@ def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "fu
         return check_upstream({path: tree for path, tree in trees.items() if path in rule_files})
     folder = Folder(trees)
     flow = Flow(folder, frozenset(rule_files)).run()
-    found = [violation for path, text in candidate.files.items() for violation in _check_encoding(path, text)]
+    found = _check_files(candidate)
+    found += [violation for path, text in candidate.files.items() for violation in _check_encoding(path, text)]
     for scope in folder.scopes.values():
         visitor = SourceVisitor(scope, folder, is_rule=scope.path in rule_files)
         visitor.visit(scope.tree)

@@ -11,7 +11,7 @@ import builtins
 
 from eval_harness import source_names as names
 from eval_harness.source_inline import check_load_inline
-from eval_harness.source_kernels import kernel_kind
+from eval_harness.source_kernels import jit_option_faults, kernel_kind
 from eval_harness.source_library import Place, check_library_name
 from eval_harness.source_scope import PACKAGE, Folder, Scope, attribute_chain
 from eval_harness.verdict import Violation
@@ -213,13 +213,8 @@ class SourceVisitor(ast.NodeVisitor):
         if "torch.utils.cpp_extension.load_inline" in origins:
             for line, message in check_load_inline(node, self.scope, self.folder):
                 self.flag("source.cpp-call", _Line(line or node.lineno), message)
-        if origins & names.NUMBA_JIT:
-            for keyword in node.keywords:
-                off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
-                if keyword.arg in names.NUMBA_DENIED_KEYWORDS and not off:
-                    self.flag("source.numba-call", node, f"{keyword.arg}= of numba.jit; compile in nopython mode")
-                elif (keyword.arg == "nopython" and off) or keyword.arg is None:
-                    self.flag("source.numba-call", node, "numba.jit without nopython mode; use numba.njit")
+        for rule, message in jit_option_faults(node, origins):
+            self.flag(rule, node, message)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:

@@ -239,6 +239,10 @@ def test_honest_passes_are_clean(name: str) -> None:
         ("source.numpy-call", "import torch, numba\n@numba.njit\ndef k(a): return a.dot(a)\ndef fused(x): return k(x)"),
         ("source.numba-call", "import torch, numba\n@numba.jit(forceobj=True)\ndef k(a): return a\nfused = k"),
         ("source.array-arithmetic", "import torch\ndef g(a): return -a\ndef fused(x): return g(x.numpy())"),
+        ("source.triton-call", "import triton\n@triton.jit(repr=str)\ndef k(a): pass\ndef fused(x): return k[(1,)](x)"),
+        ("source.triton-call", "import triton\nfused = triton.knobs.runtime.launch_enter_hook"),
+        ("source.torch-call", "import torch\ndef fused(x):\n    with torch.cuda.stream(torch.cuda.Stream()): return x"),
+        ("source.torch-call", "import torch\ndef fused(x): return torch.cuda.CUDAGraph()"),
         ("source.only-copies", "import torch\ndef fused(x): return x.to(torch.float32).contiguous()"),
         ("source.cpp-call", "import torch\nfrom torch.utils.cpp_extension import load_inline\n"
          "def fused(x): return load_inline(name='a', cpp_sources=str(x), functions=['f'])"),
@@ -296,6 +300,7 @@ def test_one_broken_rule_is_named(rule: str, body: str) -> None:
         "void f() { cuCtxSetLimit(a, b); }",
         "void f(long a) { ((void (*)(int))a)(1); }",
         "#include MACRO",
+        "void f() { cub::DeviceReduce::Sum(a, b, c, d, 4); }",
         "#include <unistd.h>",
     ],
 )
@@ -327,6 +332,14 @@ def test_syntax_error_names_file_and_line_and_is_no_violation() -> None:
     broken = candidate_of("import torch\ndef fused(x): return x", helper="x = 1\ndef f(:\n")
     assert (syntax_error(broken) or "").startswith("helper.py:2: ")
     assert check_sources(broken) == []
+
+
+def test_files_that_nothing_reads_are_refused() -> None:
+    body = "import torch, numba\n@numba.njit\ndef fused(x): return x"
+    base = dict(candidate_of(body).files)
+    for extra in ({"weights.pth": "x"}, {"lib.so": "x"}, {"a.pyi": ""}, {"h.py": "", "h/__init__.py": ""}):
+        assert {found.rule for found in check_sources(Candidate(base | extra))} == {"source.file"}
+    assert check_sources(Candidate(base | {"README.md": "x", "sub/__init__.py": "", "sub/h.py": ""})) == []
 
 
 def test_upstream_level_keeps_upstreams_holes() -> None:

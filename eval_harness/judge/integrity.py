@@ -19,7 +19,8 @@ from eval_harness.verdict import Violation
 def choose_trace_draw(session: Session, guard_draw: int | None) -> int | None:
     """The draw whose kernels are looked at: on CUDA, not the guarded one and not the first, which may compile."""
     protocol = session.protocol
-    if guard_draw is None or session.bench.device == "cpu" or not protocol.checks("provenance"):
+    watches = protocol.integrity == "full" and protocol.checks("provenance") and session.candidate_texts
+    if not watches or not session.bench.device.startswith("cuda"):
         return None
     others = [draw for draw in range(1, protocol.num_draws) if draw != guard_draw]
     return session.generator.choice(others) if others else None
