@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -71,31 +70,23 @@ def draw_inputs(
 class InputPool:
     """Fresh inputs at the cost of a copy: each window is a random slice of values that were drawn once.
 
-    Every tensor has a pool of num_elements + POOL_MARGIN values; a window takes an offset for each tensor apart.
-    Tensors whose meta holds `data` are constant. Pools lie on `device`, so a window is a copy within it.
+    Every tensor has a pool of num_elements + POOL_MARGIN values; a window takes an offset for each tensor apart, where
+    the pools lie (candidate_process.input_sets cuts them). Tensors whose meta holds `data` are constant.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        seed: int,
-        mode: InputMode = "robust",
-        *,
-        spread: bool = False,
-        device: str | torch.device = "cpu",
-    ) -> None:
+    def __init__(self, graph: Graph, seed: int, mode: InputMode = "robust") -> None:
         generator = torch.Generator().manual_seed(seed)
         variances = variance_arguments(graph)
         pools = {}
         for name, spec in graph.specs.items():
             num_values = spec.num_elements + (POOL_MARGIN if spec.data is None else 0)
-            pools[name] = _draw(graph, spec, num_values, generator, mode, spread, name in variances).to(device)
+            pools[name] = _draw(graph, spec, num_values, generator, mode, False, name in variances)
         self._pools = {name: pools[name] for name in graph.arguments}
         self._shapes = {name: graph.specs[name].shape for name in graph.arguments}
 
     @property
     def pools(self) -> dict[str, torch.Tensor]:
-        """Argument name -> its pool, flat; with draw_offsets, windows can be cut somewhere else than here."""
+        """Argument name -> its pool, flat."""
         return dict(self._pools)
 
     def draw_offsets(self, generator: random.Random) -> list[int]:
@@ -108,26 +99,6 @@ class InputPool:
     def num_bytes(self) -> int:
         """Of one window."""
         return sum(math.prod(shape) * self._pools[name].element_size() for name, shape in self._shapes.items())
-
-    def empty(self) -> dict[str, torch.Tensor]:
-        """Uninitialised destinations for window_into."""
-        return {name: pool.new_empty(self._shapes[name]) for name, pool in self._pools.items()}
-
-    def window(self, generator: random.Random) -> dict[str, torch.Tensor]:
-        """New contiguous tensors with fresh content, in argument order; the generator chooses the offsets."""
-        return {name: view.clone() for name, view in self._views(generator)}
-
-    def window_into(self, destinations: Mapping[str, torch.Tensor], generator: random.Random) -> None:
-        """Write fresh content into tensors of the graph's shapes and dtypes, allocating nothing."""
-        for name, view in self._views(generator):
-            destinations[name].copy_(view)
-
-    def _views(self, generator: random.Random) -> list[tuple[str, torch.Tensor]]:
-        views = []
-        for (name, pool), offset in zip(self._pools.items(), self.draw_offsets(generator), strict=True):
-            shape = self._shapes[name]
-            views.append((name, pool[offset : offset + math.prod(shape)].view(shape)))
-        return views
 
 
 def torch_dtype(name: str) -> torch.dtype:
