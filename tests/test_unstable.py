@@ -1,0 +1,201 @@
+"""What cannot be measured is no score; whoever makes it unmeasurable, or works while eager is timed, gains nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from eval_harness.evaluate import evaluate
+from eval_harness.executor import LocalExecutor
+from eval_harness.judge import graph_timing
+from eval_harness.judge.background import MIN_WORK_S, BackgroundWork, cpu_seconds
+from eval_harness.judge.looks import UnstableError
+from eval_harness.judge.session import Bench
+from eval_harness.presets import load_protocol
+from eval_harness.retries import Tries
+from eval_harness.verdict import Outcome
+from tests.helpers import add_relu_mul, add_relu_mul_pass, make_task
+
+QUICK = {
+    "num_draws": 1,
+    "num_clusters": 2,
+    "pairs_per_cluster": 4,
+    "block_ms": 5.0,
+    "timing_cpu_s": 0.0,
+    "max_noise": 1000.0,
+    "unseen_shapes": 0,
+    "unseen_dtypes": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with LocalExecutor("cpu") as running:
+        yield running
+
+
+def submit(executor, candidate, **settings):
+    protocol = load_protocol("strict", **QUICK | settings)
+    task = make_task(add_relu_mul(rows=256, columns=512))
+    return executor.submit(candidate, task, protocol=protocol, seed=2).result(timeout=300)
+
+
+SPINNING = """
+import threading
+
+
+@numba.njit(nogil=True)
+def _spin(count):
+    total = 1
+    for i in range(count):
+        total = (total * 1103515245 + 12345) % 2147483648
+    return total
+
+
+threading.Thread(target=_spin, args=(1 << 44,), daemon=True).start()
+
+
+@torch.fx.wrap
+def fused(x, bias, scale):
+    out = torch.empty_like(x)
+    _kernel(x.numpy(), bias.numpy(), scale.numpy(), out.numpy())
+    return out
+"""
+
+
+def test_a_thread_that_works_while_eager_is_timed_is_a_violation(executor):
+    verdict = submit(executor, add_relu_mul_pass(wrapper=SPINNING), disabled_layers=["source"])
+    (graph,) = verdict.graphs
+    assert graph.outcome is Outcome.VIOLATION, graph.message
+    assert [violation.rule for violation in graph.violations] == ["behaviour.background-work"]
+    assert "while eager was timed" in graph.message
+
+
+def test_a_parallel_kernel_is_no_background_work(executor):
+    parallel = """
+
+@numba.njit(parallel=True)
+def _kernel(a, b, c, o):
+    for i in numba.prange(a.shape[0]):
+        for j in range(a.shape[1]):
+            o[i, j] = max(a[i, j] + b[j], np.float32(0.0)) * c[i, j]
+"""
+    (graph,) = submit(executor, add_relu_mul_pass(kernel=parallel)).graphs
+    assert graph.outcome is Outcome.CORRECT, graph.message
+
+
+UNSTEADY = """
+
+@numba.njit
+def _kernel(a, b, c, o):
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            o[i, j] = max(a[i, j] + b[j], np.float32(0.0)) * c[i, j]
+    if a[0, 0] > a[0, 1]:
+        s = a[0, 0]
+        for k in range(3_000_000):
+            s = s * np.float32(0.999) + np.float32(1.0)
+        if s < 0:
+            o[0, 0] = s
+"""
+
+
+def test_a_pass_that_is_slow_by_chance_gets_the_lower_bound(executor):
+    """Its own noise is its own: never UNSTABLE while eager holds still."""
+    for _ in range(3):
+        verdict = submit(executor, add_relu_mul_pass(kernel=UNSTEADY), max_noise=1.0001, block_ms=2.0)
+        (graph,) = verdict.graphs
+        if graph.outcome is not Outcome.UNSTABLE:
+            break
+    else:
+        pytest.skip("eager does not hold still on this machine now")
+    assert graph.outcome is Outcome.CORRECT and "lower bound counts" in graph.message
+    assert graph.speedup == graph.speedup_interval[0] < 1
+
+
+def test_an_unstable_graph_leaves_the_whole_verdict_without_a_score(monkeypatch):
+    class Unsteady(graph_timing.PairedClock):
+        def measure(self, *, floor):
+            if self._graph.name == "second":
+                raise UnstableError("eager's own block times vary by 99%")
+            return super().measure(floor=floor)
+
+    monkeypatch.setattr(graph_timing, "PairedClock", Unsteady)
+    bench = Bench.open("cpu")
+    try:
+        task = make_task(add_relu_mul("first"), add_relu_mul("second", rows=32))
+        verdict = evaluate(add_relu_mul_pass(), task, load_protocol("strict", **QUICK), bench=bench, seed=1)
+    finally:
+        bench.close()
+    assert [graph.outcome for graph in verdict.graphs] == [Outcome.CORRECT, Outcome.UNSTABLE]
+    assert not verdict.complete and verdict.as_score is None and verdict.as_covered is None and not verdict.es
+    assert verdict.graphs[1].first_correct_t is not None and verdict.graphs[1].speedup is None
+    # it is tried again with other seeds, and returned as it is if it stays so: never with fewer graphs
+    tries = Tries(add_relu_mul_pass(), task, load_protocol("strict"), seed=5)
+    assert tries.book_verdict(verdict) is None and tries.next_seed != 5
+    assert tries.book_verdict(verdict) is verdict
+
+
+def test_a_pass_that_brings_down_two_fresh_judges_is_a_runtime_error():
+    """Here by a helping hand: what counts is that it is a score, and that the next evaluation is fine."""
+    killed = []
+
+    def kill_judge(stage):
+        if stage.startswith("graph") and len(killed) < 2:
+            killed.append(running._judges[0]._process.pid)
+            os.kill(killed[-1], signal.SIGKILL)
+
+    with LocalExecutor("cpu", progress=kill_judge) as running:
+        verdict = submit(running, add_relu_mul_pass())
+        assert [graph.outcome for graph in verdict.graphs] == [Outcome.RUNTIME_ERROR]
+        assert "brought down two fresh judges" in verdict.graphs[0].message
+        assert verdict.complete and verdict.as_score == pytest.approx(0.110706, abs=1e-5)
+        assert len(set(killed)) == 2
+        assert submit(running, add_relu_mul_pass()).graphs[0].outcome is Outcome.CORRECT
+
+
+class Process:
+    def __init__(self, code):
+        self.process = subprocess.Popen([sys.executable, "-c", code])
+        self.pid = self.process.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+SPIN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass\n"
+
+
+def test_processor_time_of_another_process_and_its_children():
+    with Process(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SPIN!r}])") as parent:
+        watch = BackgroundWork(parent)
+        deadline = time.monotonic() + 20
+        while watch.work_s <= MIN_WORK_S and time.monotonic() < deadline:
+            watch.look_for_children()
+            with watch.idle():
+                time.sleep(0.2)
+        assert watch.violation().rule == "behaviour.background-work"
+    assert cpu_seconds([parent.pid]) == 0.0  # gone
+
+
+def test_a_waiting_process_is_idle_and_a_device_that_comes_to_rest_late_is_not():
+    with Process("import time\ntime.sleep(30)\n") as waiting:
+        time.sleep(0.5)
+        watch = BackgroundWork(waiting)
+        for _ in range(8):
+            with watch.idle():
+                time.sleep(0.02)
+            watch.came_to_rest(3e-5, 4e-5)
+        assert watch.violation() is None
+        for _ in range(10):
+            watch.came_to_rest(8e-3, 4e-5)
+        assert "came to rest" in watch.violation().message
