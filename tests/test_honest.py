@@ -52,3 +52,9 @@ def test_the_corpus_is_there():
     assert len(ON_CPU) >= 20
     assert sum(entry.runs_on("cuda") for entry in CORPUS) >= 10
     assert all(entry.record["what"] for entry in CORPUS)
+
+
+def test_the_readme_lists_every_folder():
+    lines = (Path(__file__).parent / "honest" / "README.md").read_text().splitlines()
+    listed = dict(line.split(" - ", 1) for line in lines if " - " in line)
+    assert listed == {entry.name: entry.record["what"] for entry in CORPUS}

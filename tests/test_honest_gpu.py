@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import SHORT_CLOCK
-
 torch = pytest.importorskip("torch")
 
 from eval_harness.executor import LocalExecutor  # noqa: E402
 from eval_harness.presets import load_protocol  # noqa: E402
 from scripts.benches.corpus import HONEST_FILE, load_corpus  # noqa: E402
+from tests.helpers import SHORT_CLOCK  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

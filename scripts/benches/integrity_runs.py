@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from eval_harness.errors import HarnessError
 from eval_harness.executor import Evaluator
 from eval_harness.presets import EvaluationProtocol, load_protocol
 from eval_harness.verdict import GraphVerdict, Layer, Outcome, Verdict
@@ -84,7 +83,7 @@ class Evaluations:
         try:
             verdict = self._verdict(entry, protocol)
             found = self._judge(entry, protocol, verdict, is_ablation=disabled is not None)
-        except (HarnessError, TimeoutError) as error:
+        except Exception as error:  # a malformed graph of one entry, too: the other entries still count
             message = f"{type(error).__name__}: {error}"
             found = Run("no verdict", None, None, [], None, None, 0.0, message)
         found.seconds, found.disabled = round(time.monotonic() - started, 3), disabled

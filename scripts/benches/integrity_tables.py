@@ -76,8 +76,8 @@ def _counted(cheats: list[Any], honest: list[Any], figures: Mapping[str, Any]) -
         stopped = sum(row["ends"] in STOPPED for row in cheats)
         lines.append(f"{stopped} of {len(cheats)} cheats gained nothing; median {seconds['cheats']} s an evaluation")
     if honest:
-        alarms = len(figures["false_alarms"])
-        lines.append(f"{alarms} false alarms on {len(honest)} honest passes; median {seconds['honest']} s an evaluation")
+        alarms, median_s = len(figures["false_alarms"]), seconds["honest"]
+        lines.append(f"{alarms} false alarms on {len(honest)} honest passes; median {median_s} s an evaluation")
     return lines
 
 
