@@ -173,10 +173,13 @@ def _device(verdict: Verdict) -> str:
 
 def _confinement_warnings(rows: Sequence[ReportRow]) -> list[str]:
     missing: dict[str, str] = {}
+    shared: set[str] = set()
     for row in rows:
         for verdict in row.verdicts.values():
             missing |= missing_confinement(verdict)
+            shared |= set(verdict.machine.get("gpu_warnings", ()))
     warnings = [f"confinement layer {layer} was not on: {why}" for layer, why in sorted(missing.items())]
+    warnings += sorted(shared)
     for row in rows:
         unstable = [task_id for task_id, verdict in row.verdicts.items() if not is_scored(verdict)]
         if unstable:

@@ -42,7 +42,7 @@ NEXT_STEPS = {
 _HALF_STEP = "; round to {dtype} after every operator, as eager does"
 _COVERED_ENOUGH = 0.8
 _MAX_GROUPS, _MAX_VIOLATIONS, _MAX_MESSAGE, _MAX_PRINTED = 4, 6, 600, 500
-_BEYOND_CONFINEMENT = "see docs/architecture.md, Confinement, for what a verdict on untrusted code is then worth"
+_BEYOND_CONFINEMENT = "docs/containers.md says what each layer is for and what a verdict on untrusted code is worth"
 
 
 def render_verdict(verdict: Verdict) -> str:
@@ -74,6 +74,8 @@ def render_verdict(verdict: Verdict) -> str:
     if missing:
         lines += ["", "WARNING: CONFINEMENT IS INCOMPLETE", *(f"  {layer}: {why}" for layer, why in missing.items())]
         lines += [f"  {_BEYOND_CONFINEMENT}"]
+    if shared := verdict.machine.get("gpu_warnings"):
+        lines += ["", "WARNING: THE GPU IS SHARED", *(f"  {text}" for text in shared)]
     return _printable("\n".join(lines))
 
 

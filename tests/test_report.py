@@ -139,6 +139,11 @@ def test_an_unstable_task_leaves_its_row_without_a_score_and_says_so() -> None:
     assert "no AS" in render_report_page(report)
 
 
+def test_a_shared_gpu_is_a_warning() -> None:
+    verdict = task_verdict("a", correct(1.0), machine={"gpu_warnings": ["an MPS daemon runs: stop it"]})
+    assert build_report([row("one", verdict)])["warnings"] == ["an MPS daemon runs: stop it"]
+
+
 def test_missing_confinement_is_a_warning() -> None:
     verdict = task_verdict("a", correct(1.0), confinement={"network": "unshare: EPERM", "pid": "on"})
     assert build_report([row("one", verdict)])["warnings"] == ["confinement layer network was not on: unshare: EPERM"]

@@ -76,6 +76,13 @@ def test_missing_confinement_is_said_loudly() -> None:
     assert "pid: on" not in text
 
 
+def test_a_shared_gpu_is_said_loudly() -> None:
+    machine = {"gpu_warnings": ["2 other processes use this GPU: stop them"]}
+    text = render_verdict(task_verdict(correct("a"), machine=machine))
+    assert "WARNING: THE GPU IS SHARED\n  2 other processes use this GPU: stop them" in text
+    assert "SHARED" not in render_verdict(task_verdict(correct("a"), machine={"mps": False}))
+
+
 def test_violations_name_rule_file_line_and_cure() -> None:
     verdict = task_verdict(graph_verdict("a", Outcome.VIOLATION, violations=[IMPORT]), violations=[IMPORT])
     for text in (render_verdict(verdict), render_feedback(verdict)):
