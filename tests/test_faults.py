@@ -20,6 +20,8 @@ from eval_harness.verdict import GraphVerdict, Outcome, Verdict
 from scripts.benches.fault_passes import Fault, fault_pass, fault_protocol, fault_task
 from scripts.benches.faults import FAULTS
 
+NEXT = "return torch.relu(x + bias) * scale"
+"""The evaluation after each fault: right values, without a compilation, which is most of an honest pass's time."""
 LEAVE_S = 30.0
 """Within which a killed process must be gone, on a machine that may be busy."""
 
@@ -116,9 +118,16 @@ def test_a_fault_has_its_outcome_and_leaves_nothing(running: Running, fault: Fau
     assert "eval_harness" not in verdict.candidate_output, "a traceback of ours"
     assert len(verdict.candidate_output) <= 4000
     running.assert_clean()
-    after, _ = running.evaluate()
+    after, _ = running.evaluate(NEXT, disabled_layers=("source", "dispatch"))
     assert after.outcome is Outcome.CORRECT, after.message
     assert running.judge_pid == judge_pid, "a candidate cost us the judge"
+
+
+def test_after_all_of_them_an_honest_pass_is_judged_in_full(running: Running) -> None:
+    graph, _ = running.evaluate(in_full=True)
+    assert graph.outcome is Outcome.CORRECT, graph.message
+    assert graph.speedup and graph.coverage == pytest.approx(1.0)
+    running.assert_clean()
 
 
 def test_the_judge_keeps_no_descriptors(running: Running) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from eval_harness.judge.answers import nonsense
 from eval_harness.judge.output import OutputReader
 from eval_harness.judge.watchdog import MemoryWatchdog
 from eval_harness.process_tree import ProcessHandle, descendants, kill_below
@@ -23,6 +24,7 @@ MAX_ANSWER_BYTES = 8 << 20
 DEATH_WAIT_S = 3.0
 """Between the end of a worker's channel and the end of its process, where both have one cause."""
 _TICKET_BITS = 48
+_SAID_KINDS = frozenset({"compile", "runtime", "oom", "not-plain"})
 
 
 class WorkerFailure(Exception):
@@ -57,7 +59,7 @@ class Worker:
         self._inner: ProcessHandle | None = None
         self._watchdog: MemoryWatchdog | None = None
         self._ended_by: WorkerFailure | None = None
-        self._ticket = 0
+        self._op, self._ticket = "", 0
         self.deadline: float | None = None
         """time.monotonic() after which it has no time left for anything; shortens every time-out."""
         self.alive = True
@@ -92,7 +94,7 @@ class Worker:
             raise self._failure("died", "the process is gone")
         timeout_s = self._shortened(timeout_s)
         # no answer can lie ready before its question was asked
-        self._ticket = secrets.randbits(_TICKET_BITS)
+        self._op, self._ticket = op, secrets.randbits(_TICKET_BITS)
         try:
             self._channel.send({"op": op, "ticket": self._ticket, **fields}, descriptors, timeout_s=timeout_s)
         except ChannelError as error:
@@ -106,10 +108,13 @@ class Worker:
                 os.close(descriptor)
             if answer.get("ticket") != self._ticket:
                 raise ChannelError("it answered something that was not asked")
+            if answer.get("ok") is True and (fault := nonsense(self._op, answer)):
+                raise ChannelError(fault)
         except ChannelError as error:
             raise self._lost(error, timeout_s) from None
         if answer.get("ok") is not True:
-            raise self._failure(str(answer.get("kind", "runtime")), str(answer.get("message", ""))[:4000])
+            kind = str(answer.get("kind"))
+            raise self._failure(kind if kind in _SAID_KINDS else "runtime", str(answer.get("message", ""))[:4000])
         return answer
 
     def _shortened(self, timeout_s: float) -> float:

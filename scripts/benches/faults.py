@@ -120,6 +120,15 @@ FAULTS: tuple[Fault, ...] = (
         says="not asked",
     ),
     _fault(
+        "forged-nonsense",
+        "RUNTIME_ERROR",
+        f"{_FIND_CHANNEL}\nimport json, sys\nframe = sys._getframe()\n"
+        "while 'ticket' not in (frame.f_locals.get('message') or ()):\n    frame = frame.f_back\n"
+        "said = {'ok': True, 'outputs': 'none', 'guard': None, 'ticket': frame.f_locals['message']['ticket']}\n"
+        "body = json.dumps(said).encode()\nchannel.sendall(struct.pack('>I', len(body)) + body)\ntime.sleep(600)",
+        says="no proper outputs",
+    ),
+    _fault(
         "descriptors-by-the-thousand",
         "RUNTIME_ERROR TIMEOUT",
         f"{_FIND_CHANNEL}\nnull = os.open('/dev/null', os.O_RDONLY)\nfor _ in range(100):\n"
