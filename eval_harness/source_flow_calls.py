@@ -9,7 +9,7 @@ from eval_harness import source_flow_names as allowed
 from eval_harness.source_flow import Function
 from eval_harness.source_flow_expressions import ARITHMETIC, READ, Operators
 from eval_harness.source_names import READ_METHODS, TENSOR_COMPUTE_METHODS
-from eval_harness.source_values import ARRAY, CLEAN, Value, functions_of, join, many, of_parts
+from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, functions_of, join, many, of_parts
 
 STATE = "source.state"
 _LAUNCH = "starts a kernel when the file is imported; start it inside the replacement"
@@ -115,6 +115,12 @@ class Expressions(Operators):
         return not (isinstance(node, ast.FunctionDef) and node.name == "replacement_func")
 
     def _builtin(self, node: ast.Call, name: str, positional: list[Value], keywords: dict[str, Value]) -> Value:
+        found = self._builtin_result(node, name, positional, keywords)
+        if name not in allowed.SHARED_ITERATORS:
+            return found
+        return replace(found, is_mutable=True, functions=found.functions | {ITERATOR})
+
+    def _builtin_result(self, node: ast.Call, name: str, positional: list[Value], keywords: dict[str, Value]) -> Value:
         given = [*positional, *keywords.values()]
         if name in ("iter", "next") and any(value.is_shared for value in given):
             self.found(node, STATE, f"{name}() of something that outlives the call counts; loop over a tuple")

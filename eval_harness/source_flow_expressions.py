@@ -7,12 +7,13 @@ import builtins
 from dataclasses import replace
 
 from eval_harness.source_flow import Flow, Function
-from eval_harness.source_flow_names import FACTS, VIEW_ATTRIBUTES
+from eval_harness.source_flow_names import FACTS, KERNEL_ATTRIBUTES, VIEW_ATTRIBUTES
 from eval_harness.source_scope import Scope
-from eval_harness.source_values import ARRAY, CLEAN, Value, all_functions, functions_of, join, many, of_parts
+from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, all_functions, functions_of, join, many, of_parts
 
 _BUILTINS = frozenset(dir(builtins))
 _IDENTITY = (ast.Is, ast.IsNot)
+_A_GENERATOR = Value(is_mutable=True, functions=frozenset({ITERATOR}))
 ARITHMETIC = "source.array-arithmetic"
 READ = "source.read"
 
@@ -80,17 +81,20 @@ class Operators:
             root = root.value
         if origins and not (isinstance(root, ast.Name) and root.id in self.env and not self.function.is_module):
             return self.flow.library(origins)
-        return self.attribute(self.value(node.value), node.attr)
+        return self.attribute(self.value(node.value), node.attr, node)
 
-    def attribute(self, owner: Value, name: str) -> Value:
+    def attribute(self, owner: Value, name: str, node: ast.AST) -> Value:
         if owner.is_array:
             if name in FACTS:
                 return CLEAN
             return replace(ARRAY, is_shared=owner.is_shared) if name in VIEW_ATTRIBUTES else ARRAY
+        if any(identifier in self.flow.functions and self.flow.functions[identifier].kernel
+               for identifier in owner.functions) and name not in KERNEL_ATTRIBUTES:
+            self.found(node, "source.kernel-escape", f".{name} of a kernel tells what ran before; only launch it")
         stored = self.flow.attributes.get(name, CLEAN)
         if name in self.flow.methods:
             stored = join([stored, functions_of(*self.flow.methods[name])])
-        return replace(stored, is_shared=stored.is_shared or owner.is_shared)
+        return replace(stored, is_shared=stored.is_shared or owner.is_shared or self.is_of_folder(owner))
 
     def store_attribute(self, name: str, value: Value) -> None:
         self.flow.attributes[name] = join([self.flow.attributes.get(name, CLEAN), value])
@@ -217,7 +221,7 @@ class Operators:
 
     def _Yield(self, node: ast.Yield) -> Value:
         if node.value is not None:
-            self.function.returned = join([self.function.returned, many(self.value(node.value))])
+            self.function.returned = join([self.function.returned, many(self.value(node.value)), _A_GENERATOR])
         return CLEAN
 
     def _YieldFrom(self, node: ast.YieldFrom) -> Value:
@@ -228,6 +232,8 @@ class Operators:
         """`for target in iterable`; enumerate, zip and dict.items give each name its own part."""
         value = self.value(iterable)
         element = value.elements()
+        if value.is_shared and ITERATOR in value.functions:
+            self.found(iterable, "source.state", "an iterator that outlives the call counts; loop over a tuple")
         called = iterable.func if isinstance(iterable, ast.Call) else None
         if isinstance(called, ast.Attribute) and called.attr == "items":
             owner = self.value(called.value)
@@ -250,7 +256,7 @@ class Operators:
             element = self.value(node.elt)
         self.env.clear()
         self.env.update(outside)
-        return many(element)
+        return replace(many(element), functions=frozenset({ITERATOR} if isinstance(node, ast.GeneratorExp) else ()))
 
     _ListComp = _SetComp = _GeneratorExp = _DictComp = _comprehension
 

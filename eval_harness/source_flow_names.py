@@ -23,11 +23,13 @@ ARRAY_METHODS = words(
     view reshape ravel transpose t squeeze unsqueeze permute flatten unflatten expand expand_as narrow select chunk
     split split_with_sizes tensor_split unbind view_as swapaxes swapdims moveaxis movedim diagonal unfold expand_dims
     numpy detach cpu cuda to type_as type astype contiguous clone copy float half bfloat16 double int long short bool
-    byte char new_empty new_empty_strided new_zeros new_ones new_full zero_ fill_ fill copy_ requires_grad_ byteswap
+    byte char new_empty new_empty_strided new_zeros new_ones new_full zero_ fill_ fill copy_
     """
 )
 """Views, casts, copies and allocation. item, tolist and computing methods are flagged by name (source_names)."""
 
+KERNEL_ATTRIBUTES = words("__name__ __qualname__ forall run")
+"""Attributes of a compiled kernel that may be read; others tell how often and with what it was called."""
 CONTAINER_METHODS = words("append add insert extend update setdefault appendleft extendleft put")
 """Methods that store their arguments in the receiver."""
 GROWING_METHODS = CONTAINER_METHODS | words("pop popleft popitem clear remove discard rotate sort reverse send throw")

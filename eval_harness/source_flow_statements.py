@@ -93,7 +93,7 @@ class Interpreter(Expressions):
         self.block(node.body)
         for name, value in self.env.items():
             if outside.get(name) is not value:
-                self.store_attribute(name, value)
+                self.store_attribute(name, value.shared())  # a class outlives the call
         self.env.clear()
         self.env.update(outside)
         for decorator in node.decorator_list:
@@ -126,7 +126,8 @@ class Interpreter(Expressions):
         result = self.binary(node, node.op, left, right)
         if not self.function.is_module:
             root = self.value(node.target.value) if isinstance(node.target, ast.Attribute | ast.Subscript) else CLEAN
-            if root.is_shared or (isinstance(node.target, ast.Name) and node.target.id in self.outer):
+            is_outer = isinstance(node.target, ast.Name) and node.target.id in self.outer
+            if root.is_shared or self.is_of_folder(root) or is_outer:
                 message = f"{ast.unparse(node)[:60]} counts over calls; {_STATE_CURE}"
                 self.flow.found(self.scope, node, "source.state", message)
         self.assign(node.target, result, node)
@@ -214,6 +215,9 @@ class Interpreter(Expressions):
         elif isinstance(target, ast.Attribute):
             owner_value = self.value(target.value)
             self.store_attribute(target.attr, value)
+            is_flag = isinstance(target.value, ast.Attribute) and target.value.attr == "flags"
+            if owner_value.is_array or is_flag:
+                self.found(node, "source.state", f"marks {ast.unparse(target)[:60]}; {_STATE_CURE}")
             if owner_value.is_shared or self.is_of_folder(owner_value):
                 self._check_kept(node, value, CLEAN, ast.unparse(target))
         elif isinstance(target, ast.Subscript):

@@ -104,7 +104,7 @@ TRITON_JIT = frozenset({"triton.jit"})
 
 NUMBA_ALLOWED = words(
     """
-    njit jit vectorize guvectorize stencil prange literal_unroll pndindex get_num_threads set_num_threads
+    njit jit vectorize guvectorize stencil prange literal_unroll pndindex get_num_threads
     get_thread_id typeof types.Array types.Tuple types.UniTuple types.void types.none types.Omitted cuda.jit cuda.grid
     cuda.gridsize cuda.threadIdx cuda.blockIdx cuda.blockDim cuda.gridDim cuda.syncthreads cuda.syncwarp
     cuda.shared.array cuda.local.array cuda.as_cuda_array cuda.external_stream cuda.warpsize cuda.laneid

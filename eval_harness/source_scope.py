@@ -209,7 +209,7 @@ class Folder:
         return None
 
 
-_READING_METHODS = frozenset({"get", "items", "keys", "values", "index", "count", "copy"})
+_READING_METHODS = frozenset({"get", "items", "keys", "values"})
 
 
 def changed_names(folder: Folder) -> set[str]:

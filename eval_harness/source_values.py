@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 MAX_PARTS = 16
 """Of a tuple that is followed element by element; a longer one is a container of their join."""
 MAX_NESTING = 3
+ITERATOR = "iterator:"
+"""Among the functions of a value: it can be walked through once, which counts."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Value:
     @property
     def is_constant(self) -> bool:
         """Whether all that it holds is immutable: a table, as long as nobody puts anything into it."""
-        return not self.is_array and not any(inner.is_mutable or not inner.is_constant for inner in self.inner())
+        if self.is_array or ITERATOR in self.functions or (self.is_mutable and not self.inner()):
+            return False
+        return not any(inner.is_mutable or not inner.is_constant for inner in self.inner())
 
     def inner(self) -> tuple[Value, ...]:
         return (self.parts or ()) + ((self.element,) if self.element is not None else ())
