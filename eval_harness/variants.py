@@ -39,6 +39,7 @@ FLOAT_DTYPES = ("torch.float32", "torch.bfloat16", "torch.float16")
 MAX_TRIES = 24
 """Fake runs spent on one draw of variants."""
 KEPT_FAILURES = 256
+KEPT_WITH_LITERALS = 3
 GROWING_SHARE = 0.5
 _CASTS = frozenset({"float", "half", "bfloat16", "double"})
 ALWAYS_ALLOWED_BYTES = 1 << 20
@@ -67,6 +68,8 @@ class VariantSource:
     """Changes that worked, with the step of sizes at which they did."""
     _failed: set[tuple[Change, int]] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
+    _with_literals: dict[Change, list[Variant]] = field(default_factory=dict)
+    """Variants of another model.py, which is traced anew: a few sizes each are enough."""
 
     def draw_shapes(self, generator: random.Random) -> Iterator[Variant]:
         """Variants by shape in secret order, each of another change; ends when nothing is left to try."""
@@ -86,7 +89,7 @@ class VariantSource:
                 if not sizes:
                     continue
                 tries -= 1
-                variant = self._with_size(change, generator.choice(sizes))
+                variant = self._with_size(change, generator.choice(sizes), generator)
                 if variant is not None:
                     self._steps[change] = step
                     used.add(change.places)
@@ -120,8 +123,11 @@ class VariantSource:
         if len(self._refused) < KEPT_FAILURES:
             self._refused.add(variant.graph.content_hash)
 
-    def _with_size(self, change: Change, size: int) -> Variant | None:
+    def _with_size(self, change: Change, size: int, generator: random.Random) -> Variant | None:
         graph = self.traced.graph
+        kept = self._with_literals.setdefault(change, [])
+        if len(kept) >= KEPT_WITH_LITERALS:
+            return generator.choice(kept)
         specs = [resized(spec, change, size) for spec in graph.specs.values()]
         source = graph.model_source
         if change.literals != "kept":
@@ -134,7 +140,10 @@ class VariantSource:
             if old.shape != new.shape
         ]
         more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
-        return self._checked(rebuilt(graph, specs, source), ", ".join(shown[:3]) + more, is_dtype=False)
+        variant = self._checked(rebuilt(graph, specs, source), ", ".join(shown[:3]) + more, is_dtype=False)
+        if variant is not None and change.literals != "kept":
+            kept.append(variant)
+        return variant
 
     def _with_dtype(self, old: str, new: str) -> Variant | None:
         graph = self.traced.graph

@@ -42,6 +42,8 @@ ROUNDING_STEPS = 16
 """Units in the last place of the output's largest value that a chain of operators may differ by."""
 EAGER_ERRORS = 4.0
 """So many times eager's own distance from float64 are no fault of the candidate's."""
+MAX_SOURCES = 512
+"""Graphs of which a judge keeps what it learnt about their variants, the latest ones."""
 MAX_UNMATCHED = 2
 """Variants that no rule matches, a kind, before the search for one that is matched ends: they say nothing."""
 _EPS = {"torch.float32": 2.0**-23, "torch.float16": 2.0**-10, "torch.bfloat16": 2.0**-7}
@@ -56,7 +58,10 @@ def check_unseen(session: Session, traced: TracedGraph, level: int) -> list[Unse
     level: first_correct_t of the graph itself. Raises UnseenFailure for a silent wrong result, GraphFailure for a
     violation.
     """
-    source = session.bench.variants.setdefault(traced.graph.content_hash, VariantSource(traced))
+    known, key = session.bench.variants, traced.graph.content_hash
+    source = known[key] = known.pop(key, None) or VariantSource(traced)
+    while len(known) > MAX_SOURCES:
+        del known[next(iter(known))]
     protocol = session.protocol
     done: list[UnseenCheck] = []
     try:
