@@ -117,6 +117,16 @@ def test_what_others_do_does_not(machine: Machine, available: int, held: int, ta
     watching.stop()
 
 
+def test_a_machine_that_was_short_before_condemns_nobody(machine: Machine) -> None:
+    machine.available = GIB
+    watching = machine.watch()
+    machine.available = GIB * 8 // 10
+    assert not machine.said.wait(0.3)
+    machine.available = GIB // 4
+    assert machine.said.wait(5.0)
+    watching.stop()
+
+
 def test_output_is_drained_and_its_head_and_tail_kept() -> None:
     reading, writing = os.pipe()
     reader = OutputReader(reading)

@@ -48,7 +48,9 @@ class MemoryWatchdog:
         self._available_at_start = memory.available_bytes()
         self._tasks_at_start = memory.num_tasks()
         total = memory.total_bytes()
-        self._reserve = min(max(int(RESERVE_SHARE * total), MIN_RESERVE), MAX_RESERVE)
+        reserve = min(max(int(RESERVE_SHARE * total), MIN_RESERVE), MAX_RESERVE)
+        # a machine that is short already is not made short by this worker
+        self._reserve = min(reserve, self._available_at_start // 2)
         self.limit = int(limit_share * self._available_at_start)
         """Bytes that the worker's processes may hold."""
         self.peak = 0
