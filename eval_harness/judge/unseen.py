@@ -59,7 +59,7 @@ def check_unseen(session: Session, traced: TracedGraph, level: int) -> list[Unse
     violation.
     """
     known, key = session.bench.variants, traced.graph.content_hash
-    source = known[key] = known.pop(key, None) or VariantSource(traced)
+    source = known[key] = known.pop(key) if key in known else VariantSource(traced)
     while len(known) > MAX_SOURCES:
         del known[next(iter(known))]
     protocol = session.protocol
