@@ -9,7 +9,7 @@ from eval_harness import source_flow_names as allowed
 from eval_harness.source_flow import Function
 from eval_harness.source_flow_expressions import ARITHMETIC, READ, Operators
 from eval_harness.source_names import READ_METHODS, TENSOR_COMPUTE_METHODS
-from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, functions_of, join, many, of_parts
+from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, all_functions, functions_of, join, many, of_parts
 
 STATE = "source.state"
 _LAUNCH = "starts a kernel when the file is imported; start it inside the replacement"
@@ -89,7 +89,7 @@ class Expressions(Operators):
     ) -> Value:
         given = [*positional, *keywords.values()]
         results: list[Value] = []
-        for identifier in sorted(self.callables(callee)):
+        for identifier in sorted(all_functions(callee)):
             kind, _, name = identifier.partition(":")
             if kind == "builtin":
                 results.append(self._builtin(node, name, positional, keywords))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from eval_harness.source_flow import Flow, Function
 from eval_harness.source_flow_names import FACTS, KERNEL_ATTRIBUTES, VIEW_ATTRIBUTES
 from eval_harness.source_scope import Scope
-from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, all_functions, functions_of, join, many, of_parts
+from eval_harness.source_values import ARRAY, CLEAN, ITERATOR, Value, functions_of, join, many, of_parts
 
 _BUILTINS = frozenset(dir(builtins))
 _IDENTITY = (ast.Is, ast.IsNot)
@@ -259,6 +259,3 @@ class Operators:
         return replace(many(element), functions=frozenset({ITERATOR} if isinstance(node, ast.GeneratorExp) else ()))
 
     _ListComp = _SetComp = _GeneratorExp = _DictComp = _comprehension
-
-    def callables(self, value: Value) -> frozenset[str]:
-        return all_functions(value)

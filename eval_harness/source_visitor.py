@@ -212,7 +212,7 @@ class SourceVisitor(ast.NodeVisitor):
             self.flag("source.numpy-call", node, ".dot() inside @njit calls BLAS; write the loops")
         if "torch.utils.cpp_extension.load_inline" in origins:
             for line, message in check_load_inline(node, self.scope, self.folder):
-                self.flag("source.cpp-call", _Line(line or node.lineno), message)
+                self.flag("source.cpp-call", ast.Pass(lineno=line or node.lineno), message)
         for rule, message in jit_option_faults(node, origins):
             self.flag(rule, node, message)
         self.generic_visit(node)
@@ -251,14 +251,6 @@ class SourceVisitor(ast.NodeVisitor):
             if not isinstance(root, ast.Name) or root.id not in self.pattern_locals:
                 self.flag("source.pattern", node, "pattern writes to something outside itself")
         self.generic_visit(node)
-
-
-class _Line(ast.AST):
-    """A place in a file that is no node of its tree."""
-
-    def __init__(self, lineno: int) -> None:
-        super().__init__()
-        self.lineno = lineno
 
 
 def _is_self(node: ast.expr) -> bool:
