@@ -1,11 +1,12 @@
-"""Work that a candidate does while nobody asked it: beside eager's timed blocks it makes eager look slow or unsteady.
+"""Work that a candidate does while nobody asked it: beside eager's timed blocks it makes eager look slow or unsteady, and
+after an answer that came too early it is work that no block was charged with.
 
-The judge knows when the candidate is to be idle: while a block of the reference runs. What its processes burn then is
+The judge knows when a worker is to be idle: from its answer to the next request. What its processes burn then is
 counted by the kernel's clocks of processes (all threads, in nanoseconds), and what it left on the device shows in how
-long it takes, after that block, to come to rest. Both cost microseconds and touch neither side.
+long it takes to come to rest. The reference is watched alike, and what it uses between requests is nobody's fault.
 
-Covered: spinning threads and child processes, kernels launched from the background. Not covered: memory traffic of a
-device that neither its process nor its queue shows.
+Covered: spinning threads and child processes, answers before the work is done, kernels launched from the background.
+Not covered: memory traffic of a device that neither its process nor its queue shows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from eval_harness.judge.workers import Worker
@@ -21,8 +22,8 @@ from eval_harness.process_tree import descendants
 from eval_harness.verdict import Violation
 
 MAX_SHARE = 0.05
-"""Of the time in which it was to be idle: more is work. A worker that waits for a message uses under 0.1%."""
-MIN_WORK_S = 0.01
+"""Of the time for which it was asked to work: more beside that is work."""
+MIN_WORK_S = 0.004
 """Less processor time than this over a whole measurement is nobody's gain."""
 MIN_REST_S = 5e-4
 """Coming to rest takes an idle device tens of microseconds, and less than this on a busy machine."""
@@ -53,47 +54,61 @@ def processes_of(worker: Worker) -> list[int]:
 
 
 class BackgroundWork:
-    """What one worker did while it was to be idle, over one measurement."""
+    """What one worker did between requests, over one measurement."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, *, has_device: bool = True) -> None:
+        """has_device: it computes elsewhere than in its processes, so that its coming to rest says something."""
         self._worker = worker
+        self._has_device = has_device
         self._pids = processes_of(worker)
+        self._answered_at: float | None = None
+        self._asked_at = 0.0
         self.work_s = 0.0
-        self.idle_s = 0.0
-        """Wall clock for which the worker was to be idle."""
+        """Processor time between requests."""
+        self.asked_s = 0.0
+        """Wall clock from requests to their answers."""
         self._rests: list[tuple[float, float]] = []
 
     def look_for_children(self) -> None:
-        """Now and then: it costs a millisecond."""
+        """Now and then: it costs a millisecond. Call it while the worker is to be idle."""
+        self._book()
         self._pids = processes_of(self._worker)
+        self._answered_at = cpu_seconds(self._pids)
 
-    @contextlib.contextmanager
-    def idle(self) -> Iterator[None]:
-        """Around what runs while the worker is to be idle."""
-        before, started = cpu_seconds(self._pids), time.perf_counter()
-        yield
-        self.idle_s += time.perf_counter() - started
-        # a process that went away takes its clock with it
-        self.work_s += max(cpu_seconds(self._pids) - before, 0.0)
+    def asked(self) -> None:
+        """Just before a request."""
+        self._book()
+        self._answered_at = None
+        self._asked_at = time.perf_counter()
+
+    def answered(self) -> None:
+        """Just after its answer."""
+        self.asked_s += time.perf_counter() - self._asked_at
+        self._answered_at = cpu_seconds(self._pids)
+
+    def _book(self) -> None:
+        if self._answered_at is not None:
+            # a process that went away takes its clock with it
+            self.work_s += max(cpu_seconds(self._pids) - self._answered_at, 0.0)
 
     def came_to_rest(self, worker_s: float, reference_s: float) -> None:
         """How long a synchronisation took this worker after its idle time, and the reference after its own."""
         self._rests.append((worker_s, reference_s))
 
-    def violation(self) -> Violation | None:
-        """The rule that was broken, if one was."""
-        if self.work_s > max(MAX_SHARE * self.idle_s, MIN_WORK_S):
-            share = self.work_s / self.idle_s
+    def violation(self, reference: BackgroundWork) -> Violation | None:
+        """The rule that was broken, if one was. reference: the watch of the other worker."""
+        excess_s = self.work_s - reference.work_s
+        if excess_s > max(MAX_SHARE * self.asked_s, MIN_WORK_S):
             return _violation(
-                f"used {share:.0%} of a processor while eager was timed and nothing was asked of it; leave no thread "
-                "or process working after a call returns"
+                f"used {excess_s * 1e3:.0f} ms of processor time while eager was timed and nothing was asked of it, "
+                f"beside {self.asked_s * 1e3:.0f} ms in which it was asked; finish all work before a call returns"
             )
-        if len(self._rests) >= MIN_BLOCKS:
+        if self._has_device and len(self._rests) >= MIN_BLOCKS:
             # in three quarters of the pairs: a busy machine delays either side as often as the other
-            excess = statistics.quantiles([ours - theirs for ours, theirs in self._rests], n=4)[0]
-            if excess > max(MAX_SHARE * self.idle_s / len(self._rests), MIN_REST_S):
+            late_s = statistics.quantiles([ours - theirs for ours, theirs in self._rests], n=4)[0]
+            if late_s > max(MAX_SHARE * self.asked_s / len(self._rests), MIN_REST_S):
                 return _violation(
-                    f"its device came to rest {excess * 1e3:.1f} ms after it was to be idle; launch nothing that "
+                    f"its device came to rest {late_s * 1e3:.1f} ms after it was to be idle; launch nothing that "
                     "outlives a call"
                 )
         return None

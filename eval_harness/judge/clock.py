@@ -88,8 +88,8 @@ class PairedClock:
         self._pool = InputPool(graph, session.seed(), session.protocol.inputs)
         self._overhead_s = 0.0
         self._num_pairs = 0
-        # whose turn it is -> what the other one does meanwhile; both sides are watched, so that it costs both the same
-        self._background = {candidate: BackgroundWork(reference), reference: BackgroundWork(candidate)}
+        has_device = session.bench.device != "cpu"
+        self._pair.background = {worker: BackgroundWork(worker, has_device=has_device) for worker in self._pair.both}
         self._rests: dict[Worker, float] = {}
 
     def measure(self, *, floor: float) -> TimedGraph:
@@ -163,7 +163,7 @@ class PairedClock:
         for index in range(num_pairs):
             self._load(windows, num_calls, fresh=index == 0)
             if index == 0:
-                for watch in self._background.values():
+                for watch in self._pair.background.values():
                     watch.look_for_children()
                 for worker in self._pair.both:
                     self._block(worker, list(range(min(WARM_CALLS, num_calls))))
@@ -184,12 +184,13 @@ class PairedClock:
         seconds = {}
         for worker in workers:
             seconds[worker] = max(self._block(worker, order) - self._overhead_s, MIN_SECONDS)
-        self._background[self._pair.reference].came_to_rest(*(self._rests[worker] for worker in self._pair.both))
+        self._pair.background[self._pair.candidate].came_to_rest(*(self._rests[worker] for worker in self._pair.both))
         return PairTiming(seconds[self._pair.candidate], seconds[self._pair.reference])
 
     def _check_background(self) -> None:
         """Raises GraphFailure if the candidate worked while eager was timed."""
-        violation = self._background[self._pair.reference].violation()
+        ours, theirs = (self._pair.background[worker] for worker in self._pair.both)
+        violation = ours.violation(theirs)
         if violation is not None and self._session.protocol.checks("behaviour"):
             raise GraphFailure(Outcome.VIOLATION, violation.message, [violation])
 
@@ -214,10 +215,9 @@ class PairedClock:
         start = time.perf_counter()
         self._pair.ask(worker, "ready")
         self._rests[worker] = time.perf_counter() - start
-        with self._background[worker].idle():
-            start = time.perf_counter()
-            self._pair.ask(worker, "run_block", order=order)
-            return time.perf_counter() - start
+        start = time.perf_counter()
+        self._pair.ask(worker, "run_block", order=order)
+        return time.perf_counter() - start
 
 
 def _with_late_work(clusters: Sequence[Sequence[PairTiming]], looks: Looks) -> list[list[PairTiming]]:

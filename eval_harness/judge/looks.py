@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from eval_harness.comparison import OutputMeta, first_correct_level
+from eval_harness.judge.background import BackgroundWork
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
 from eval_harness.judge.correctness import ORACLE_CALL, GraphFailure, check_guard, compare_inputs
 from eval_harness.judge.session import Session
@@ -53,6 +54,8 @@ class Pair:
 
     def __init__(self, candidate: Worker, reference: Worker, timeout_s: float) -> None:
         self.candidate, self.reference, self.timeout_s = candidate, reference, timeout_s
+        self.background: dict[Worker, BackgroundWork] = {}
+        """What each does while it is not asked; both are watched, so that it costs both the same."""
 
     @property
     def both(self) -> tuple[Worker, Worker]:
@@ -64,12 +67,18 @@ class Pair:
 
     def guarding(self, worker: Worker, action: Callable[[], Any]) -> Any:
         """A failing reference is ours; a failing candidate is its own."""
+        watch = self.background.get(worker)
         try:
+            if watch is not None:
+                watch.asked()
             return action()
         except WorkerFailure as failure:
             if worker is self.reference:
                 raise UnstableError(f"eager failed while it was timed: {failure.message}") from None
             raise GraphFailure.of_worker(failure, "timed calls") from None
+        finally:
+            if watch is not None:
+                watch.answered()
 
 
 class Looks:
