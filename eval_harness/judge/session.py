@@ -231,9 +231,8 @@ class Session:
 
     def drop_candidate(self) -> None:
         """End the candidate's process and wait until its memory is free; the next use makes a fresh one."""
-        if not self.is_baseline:
-            self._candidate.kill()
-            self.bench.zygote.see_off()
+        self._candidate.kill()
+        self.bench.zygote.see_off()
 
     def after_failure(self) -> None:
         """After a candidate's crash, time-out or lack of memory: raises DeviceLostError unless the device computes.
