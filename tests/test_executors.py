@@ -249,12 +249,21 @@ def test_a_candidate_that_brings_down_two_fresh_judges_is_a_runtime_error_and_a_
 
 
 def test_the_second_judge_that_convicts_is_a_fresh_one():
-    worn = HandDrivenJudge()
-    with JudgePool([worn]) as pool:
-        submit(pool).result(5)
-        worn.script = [JudgeError("gone")]
-        assert submit(pool, "again").result(5).complete
-    assert [starts for name, _, starts in worn.seen if name == "again"] == [1, 2]
+    """The second try goes to the other judge, which has served before and is started anew for it."""
+    loses, worn = HandDrivenJudge(script=[JudgeError("gone")]), HandDrivenJudge()
+    loses.gate.clear()
+    worn.gate.clear()
+    with JudgePool([worn, loses]) as pool:
+        first = submit(pool, "first")
+        assert worn.entered.wait(5)
+        second = submit(pool, "second")
+        assert loses.entered.wait(5)
+        worn.gate.set()
+        assert first.result(5).complete
+        wait_until(lambda: pool.metrics().num_running == 1)
+        loses.gate.set()
+        assert second.result(5).complete
+    assert [(name, starts) for name, _, starts in worn.seen] == [("first", 1), ("second", 2)]
 
 
 def test_lost_machines_are_nobodys_failure_but_end_somewhen():
@@ -299,12 +308,15 @@ def test_a_mistake_in_the_set_up_is_not_tried_again():
 
 
 def test_a_judge_that_does_not_start_leaves_the_work_to_the_others():
-    broken = HandDrivenJudge(start_script=[HarnessError("no")] * 50)
-    fine = HandDrivenJudge()
-    with JudgePool([broken, fine]) as pool:
-        pool.start_all()
-        wait_until(lambda: pool.metrics().num_alive == 1)
-        assert all(submit(pool, f"t{i}").result(5).complete for i in range(5))
+    broken, fine = HandDrivenJudge(start_script=[HarnessError("no")] * 50), HandDrivenJudge()
+    fine.gate.clear()
+    with JudgePool([fine, broken]) as pool:
+        futures = [submit(pool, f"t{i}") for i in range(5)]
+        wait_until(lambda: broken.num_starts == 2)
+        time.sleep(0.2)
+        assert broken.num_starts == 2  # left alone for a while
+        fine.gate.set()
+        assert all(future.result(5).complete for future in futures)
     assert not broken.seen and len(fine.seen) == 5
 
 
