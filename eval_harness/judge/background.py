@@ -1,5 +1,5 @@
-"""Work that a candidate does while nobody asked it: beside eager's timed blocks it makes eager look slow or unsteady, and
-after an answer that came too early it is work that no block was charged with.
+"""Work that a candidate does while nobody asked it. Beside eager's timed blocks it makes eager look slow or unsteady;
+after an answer that came too early no block is charged with it.
 
 The judge knows when a worker is to be idle: from its answer to the next request. What its processes burn then is
 counted by the kernel's clocks of processes (all threads, in nanoseconds), and what it left on the device shows in how
