@@ -1,7 +1,11 @@
-"""What a confined process may still read: the interpreter, installed packages, compilers, the GPU driver's files."""
+"""What a confined process may still read: the interpreter, installed packages, compilers, the GPU driver's files.
+
+Found once a process: the zygote looks before it forks, so that workers do not.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -23,12 +27,14 @@ DRIVER = (
 _COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "clang++", "nvcc", "ninja", "ld", "as")
 
 
+@functools.cache
 def own_root() -> Path:
     """The folder that holds our packages: a checkout, or site-packages."""
     return Path(__file__).resolve().parents[2]
 
 
-def interpreter_paths() -> list[str]:
+@functools.cache
+def interpreter_paths() -> tuple[str, ...]:
     """Folders that imports may still read: prefixes, standard library, site-packages; never a source checkout."""
     folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *site.getsitepackages()]
     for library in _LIBRARIES:
@@ -37,10 +43,11 @@ def interpreter_paths() -> list[str]:
             folders.append(str(Path(spec.origin).parent.parent))
     found = {str(Path(folder).resolve()) for folder in folders}
     # "/" and a checkout that happens to be a prefix would open everything
-    return sorted(path for path in found if path != "/" and Path(path) != own_root())
+    return tuple(sorted(path for path in found if path != "/" and Path(path) != own_root()))
 
 
-def compiler_folders() -> list[str]:
+@functools.cache
+def compiler_folders() -> tuple[str, ...]:
     """Installation folders of the compilers on PATH, in CC and in CXX: Triton and load_inline start them."""
     names = [*_COMPILERS, *(os.environ[name] for name in ("CC", "CXX") if os.environ.get(name))]
     folders = set()
@@ -51,7 +58,7 @@ def compiler_folders() -> list[str]:
             opens_too_much = folder in (Path("/"), Path.home(), Path("/root")) or own_root().is_relative_to(folder)
             if path.parent.name == "bin" and not opens_too_much:
                 folders.add(str(folder))
-    return sorted(folders)
+    return tuple(sorted(folders))
 
 
 def library_path_folders() -> list[str]:

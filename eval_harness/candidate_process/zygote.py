@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Any
 
+from eval_harness.candidate_process import readable
 from eval_harness.own_memory import guard_memory
 from eval_harness.process_tree import become_subreaper, children, kill_below
 from eval_harness.protocol import Channel, ChannelClosedError, ChannelError
@@ -124,6 +125,8 @@ def _import_everything() -> None:
             importlib.import_module(name)
     if "numba" in sys.modules:
         _warm_numba_compiler()
+    readable.interpreter_paths()  # workers inherit what was found
+    readable.compiler_folders()
 
 
 def _warm_numba_compiler() -> None:
