@@ -22,7 +22,7 @@ from eval_harness.comparison import OutputMeta
 from eval_harness.judge.background import BackgroundWork
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
 from eval_harness.judge.correctness import GraphFailure
-from eval_harness.judge.looks import Looks, Pair, UnstableError
+from eval_harness.judge.looks import PART_ELEMENTS, Looks, Pair, UnstableError
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker
 from eval_harness.timing import (
@@ -132,19 +132,24 @@ class PairedClock:
         )
 
     def _calibrate(self, windows: InputWindows) -> int:
-        """Calls a block, from a few short blocks on both sides; and what a block costs beside its calls."""
-        self._load(windows, CALIBRATION_SETS, fresh=True)
-        empty = [self._block(self._pair.reference, []) for _ in range(OVERHEAD_BLOCKS)]
-        order = list(range(CALIBRATION_SETS))
-        best = [min(self._block(worker, order) for _ in range(CALIBRATION_BLOCKS)) for worker in self._pair.both]
-        self._overhead_s = statistics.median(empty)
+        """Calls a block, from blocks on both sides; and what a block costs beside its calls.
+
+        A few calls first, which are slow for what surrounds them, then as many as these suggest.
+        """
         set_bytes = self._pool.num_bytes + outputs_bytes(self._metas)
         kind = self._session.bench.device.split(":")[0]
-        return block_calls(
-            *[max(seconds - self._overhead_s, MIN_SECONDS) / CALIBRATION_SETS for seconds in best],
-            block_ms=self._session.protocol.block_ms,
-            max_sets=max(1, min(RING_BYTES[kind] // max(set_bytes, 1), MAX_BLOCK_CALLS)),
-        )
+        max_sets = max(1, min(RING_BYTES[kind] // max(set_bytes, 1), MAX_BLOCK_CALLS))
+        num_calls = min(CALIBRATION_SETS, max_sets)
+        for _ in range(2):
+            self._load(windows, num_calls, fresh=True)
+            if not self._overhead_s:
+                empty = [self._block(self._pair.reference, []) for _ in range(OVERHEAD_BLOCKS)]
+                self._overhead_s = statistics.median(empty)
+            order = list(range(num_calls))
+            best = [min(self._block(worker, order) for _ in range(CALIBRATION_BLOCKS)) for worker in self._pair.both]
+            per_call = [max(seconds - self._overhead_s, MIN_SECONDS) / num_calls for seconds in best]
+            num_calls = block_calls(*per_call, block_ms=self._session.protocol.block_ms, max_sets=max_sets)
+        return num_calls
 
     def _round(self, windows: InputWindows, looks: Looks, num_calls: int) -> list[list[PairTiming]]:
         """Clusters until the protocol's time for a graph is spent. The end is fixed by time, not by what was measured:
@@ -195,9 +200,9 @@ class PairedClock:
             raise GraphFailure(Outcome.VIOLATION, violation.message, [violation])
 
     def _looks_per_cluster(self) -> int:
-        """Blocks of a cluster from which an output is looked at: all, unless outputs are large. None knows which."""
-        num_elements = sum(math.prod(meta.shape) for meta in self._metas)
-        return max(1, LOOKED_AT_ELEMENTS // max(num_elements, 1))
+        """Blocks of a cluster from which an output is looked at: half, unless outputs are large. None knows which."""
+        num_elements = sum(min(math.prod(meta.shape), PART_ELEMENTS) for meta in self._metas)
+        return max(1, min(LOOKED_AT_ELEMENTS // max(num_elements, 1), self._session.protocol.pairs_per_cluster // 2))
 
     def _load(self, windows: InputWindows, num_calls: int, *, fresh: bool) -> None:
         """Fresh content in every set, the same on both sides."""
