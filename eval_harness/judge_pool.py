@@ -196,7 +196,7 @@ class JudgePool:
             return False
 
     def _has_judge(self, slot: Slot) -> bool:
-        """Start the slot's judge unless it lives. A failure is the first waiting evaluation's if nobody else serves."""
+        """Start the slot's judge unless it lives. A failure is the first waiting evaluation's if no judge starts."""
         if slot.judge.is_started:
             return True
         try:
@@ -211,7 +211,7 @@ class JudgePool:
             return False
         with self._condition:
             self._metrics.judges_started += 1
-            slot.start_failures = 0
+            slot.start_failures, slot.would_not_start = 0, False
             return True
 
     def _book_start_failure(self, slot: Slot, error: Exception) -> None:
@@ -223,7 +223,8 @@ class JudgePool:
             self._metrics.start_failures += 1
             if slot.start_failures >= MAX_TRIES or not isinstance(error, HarnessError):
                 slot.start_failures = 0
-                if any(other.state != "idle" or other.judge.is_started for other in self._slots):
+                slot.would_not_start = True
+                if any(not other.would_not_start for other in self._slots):
                     slot.retry_at = time.monotonic() + RESTART_AFTER_S
                 elif self._waiting:
                     job = heapq.heappop(self._waiting)

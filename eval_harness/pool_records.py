@@ -114,6 +114,8 @@ class Slot:
     must_start: bool = False
     start_failures: int = 0
     """In a row."""
+    would_not_start: bool = False
+    """When it was last tried, again and again."""
     retry_at: float = 0.0
     """time.monotonic() before which a judge that would not start is left alone."""
     busy_since: float = 0.0
