@@ -273,6 +273,7 @@ def test_one_broken_rule_is_named(rule: str, body: str) -> None:
         'py::module_::import("torch");',
         "PyRun_SimpleString(code);",
         "int f() { return wri\\\nte(1, 0, 0); }",
+        "int f() { return get\\\nmin(1, 2); }",
         "char c = '\"'; int r = system(\"ls\"); char d = '\"';",
         "int a = 1'0; int r = system(0); int b = 2'0;",
         'const char* t = R"(")"; int r = system("ls"); auto u = R"(")";',
