@@ -143,7 +143,8 @@ def rebuilt(graph: Graph, specs: Sequence[TensorSpec], source: str) -> Graph:
 
 
 def _meta(spec: TensorSpec) -> str:
-    fields = {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype, "device": spec.device}
+    fields: dict[str, object] = {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype}
+    fields |= {"device": spec.device}
     fields |= {"mean": spec.mean, "std": spec.std}
     optional = {"data": spec.data, "min_val": spec.min_val, "max_val": spec.max_val}
     fields |= {key: value for key, value in optional.items() if value is not None}
