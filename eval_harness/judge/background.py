@@ -22,8 +22,8 @@ from eval_harness.process_tree import descendants
 from eval_harness.verdict import Violation
 
 MAX_SHARE = 0.02
-"""Of the time for which it was asked to work: more beside that is work. The reference was seen to use 0.05%; a pass that
-computed between blocks used 4% to 8%, because the rest of it ran while the next request waited."""
+"""Of the time for which it was asked to work: more beside that is work. The reference was seen to use 0.05%; a pass
+that computed between blocks used 4% to 9%, because the rest of it ran while the next request waited."""
 MIN_WORK_S = 0.004
 """Less processor time than this over a whole measurement is nobody's gain."""
 MIN_REST_S = 5e-4
