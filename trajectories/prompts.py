@@ -31,8 +31,8 @@ does
 {kernels}
 Rules: the work is done in your kernels. torch only allocates (empty, empty_like, zeros, full), views and asks for \
 shape, dtype, device. Inputs stay unchanged; outputs have eager's shape, dtype and strides. No cache between calls, \
-threads, files, os, sys, eval, getattr. Every graph of the task must be served, by one rule or by several. Where a rule \
-matches at other sizes or dtypes it must be right too, or raise an error.
+threads, files, os, sys, eval, getattr. Every graph of the task must be served, by one rule or by several. Where a \
+rule matches at other sizes or dtypes it must be right too, or raise an error.
 Score: geometric mean of eager time / your time, less for what stays unreplaced; a graph that fails counts 0.1."""
 
 _KERNELS = {
