@@ -29,6 +29,8 @@ class PairTiming:
 
     candidate_s: float
     reference_s: float
+    num_calls: int = 1
+    """Calls of the block, the same on both sides."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +60,28 @@ def is_candidate_first(pair_index: int) -> bool:
     return pair_index % 2 == 0
 
 
-def estimate_speedup(clusters: Sequence[Sequence[PairTiming]], *, num_calls: int, floor: float) -> SpeedupEstimate:
+def estimate_speedup(clusters: Sequence[Sequence[PairTiming]], *, floor: float) -> SpeedupEstimate:
     """Speedup and interval from paired log-ratios. floor: the machine's A/A deviation as a log ratio.
 
-    Two neighbouring pairs, one with the candidate first and one with the reference first, make one value: who runs
-    second in a pair is about 1% faster, and that cancels. The centre is the Hodges-Lehmann estimate of the values and
-    the interval is Wilcoxon's: other processes disturb a block now and then by any amount, which moves a mean and its
-    interval and hardly these. Values that follow each other may be alike (a disturbance outlives a pair); the interval
-    is widened by their autocorrelation. The floor is an independent error, so its square is added.
+    Who runs second in a pair is about 1% faster: half the difference between the medians of pairs with the candidate
+    first and of pairs with the reference first is taken out. The centre is the Hodges-Lehmann estimate of what remains
+    and the interval is Wilcoxon's: other processes disturb a block now and then by any amount, which moves a mean and
+    its interval and hardly these. Pairs that follow each other may be alike (a disturbance outlives a pair); the
+    interval is widened by their autocorrelation. The floor is an independent error, so its square is added.
     """
     pairs = [pair for cluster in clusters for pair in cluster]
     if len(pairs) < 4:
         raise ValueError("at least four pairs are needed for an interval")
     ratios = [math.log(pair.reference_s / pair.candidate_s) for pair in pairs]
-    values = [statistics.fmean(ratios[i : i + 2]) for i in range(0, len(ratios) - 1, 2)]
+    order_effect = (statistics.median(ratios[0::2]) - statistics.median(ratios[1::2])) / 2
+    values = [ratio - (order_effect if is_candidate_first(i) else -order_effect) for i, ratio in enumerate(ratios)]
     centre, half_width = _centre_and_half_width(values)
     reach = math.hypot(half_width, floor)
     return SpeedupEstimate(
         speedup=math.exp(centre),
         interval=(math.exp(centre - reach), math.exp(centre + reach)),
-        latency_us=statistics.median(pair.candidate_s for pair in pairs) / num_calls * 1e6,
-        reference_latency_us=statistics.median(pair.reference_s for pair in pairs) / num_calls * 1e6,
+        latency_us=statistics.median(pair.candidate_s / pair.num_calls for pair in pairs) * 1e6,
+        reference_latency_us=statistics.median(pair.reference_s / pair.num_calls for pair in pairs) * 1e6,
         half_width=half_width,
     )
 

@@ -25,7 +25,7 @@ def clusters_with(speedup: float, *, noise: float = 0.0, num_clusters: int = 5, 
     return [
         [
             PairTiming(
-                0.010 * math.exp(generator.gauss(0, noise)), 0.010 * speedup * math.exp(generator.gauss(0, noise))
+                0.010 * math.exp(generator.gauss(0, noise)), 0.010 * speedup * math.exp(generator.gauss(0, noise)), 100
             )
             for _ in range(8)
         ]
@@ -34,7 +34,7 @@ def clusters_with(speedup: float, *, noise: float = 0.0, num_clusters: int = 5, 
 
 
 def test_exact_times_give_the_exact_speedup():
-    estimate = estimate_speedup(clusters_with(2.0), num_calls=100, floor=0.0)
+    estimate = estimate_speedup(clusters_with(2.0), floor=0.0)
     assert estimate.speedup == pytest.approx(2.0)
     assert estimate.interval == pytest.approx((2.0, 2.0))
     assert estimate.latency_us == pytest.approx(100.0)
@@ -42,14 +42,14 @@ def test_exact_times_give_the_exact_speedup():
 
 
 def test_the_floor_widens_the_interval():
-    estimate = estimate_speedup(clusters_with(1.0), num_calls=1, floor=math.log(1.02))
+    estimate = estimate_speedup(clusters_with(1.0), floor=math.log(1.02))
     assert estimate.interval == pytest.approx((1 / 1.02, 1.02))
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     covered = 0
     for seed in range(200):
-        low, high = estimate_speedup(clusters_with(1.3, noise=0.05, seed=seed), num_calls=1, floor=0.0).interval
+        low, high = estimate_speedup(clusters_with(1.3, noise=0.05, seed=seed), floor=0.0).interval
         covered += low <= 1.3 <= high
     assert 178 <= covered <= 199
 
@@ -57,12 +57,12 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 def test_one_disturbed_block_does_not_move_a_cluster():
     clusters = clusters_with(1.0)
     clusters[0][3] = PairTiming(1.0, 0.010)
-    assert estimate_speedup(clusters, num_calls=1, floor=0.0).speedup == pytest.approx(1.0)
+    assert estimate_speedup(clusters, floor=0.0).speedup == pytest.approx(1.0)
 
 
 def test_three_pairs_have_no_interval():
     with pytest.raises(ValueError, match="four pairs"):
-        estimate_speedup([clusters_with(1.0)[0][:3]], num_calls=1, floor=0.0)
+        estimate_speedup([clusters_with(1.0)[0][:3]], floor=0.0)
 
 
 @given(st.floats(1e-7, 1.0), st.floats(1e-7, 1.0), st.integers(1, 1000))
@@ -88,3 +88,28 @@ def test_late_work_is_booked_and_equal_deliveries_are_not():
 def test_relative_iqr():
     assert relative_iqr([1.0] * 20) == 0.0
     assert relative_iqr([1.0] * 10 + [2.0] * 10) == pytest.approx(2 / 3)
+
+
+def test_blocks_of_different_lengths_give_one_latency():
+    pairs = [PairTiming(0.001 * count, 0.002 * count, count) for count in (3, 7, 5, 10)]
+    estimate = estimate_speedup([pairs], floor=0.0)
+    assert estimate.speedup == pytest.approx(2.0)
+    assert estimate.latency_us == pytest.approx(1000.0)
+
+
+def test_the_order_within_a_pair_cancels():
+    # whoever runs second is 3% faster
+    pairs = [PairTiming(1.0, 0.97) if is_candidate_first(i) else PairTiming(0.97, 1.0) for i in range(20)]
+    estimate = estimate_speedup([pairs], floor=0.0)
+    assert estimate.speedup == pytest.approx(1.0)
+    assert estimate.interval == pytest.approx((1.0, 1.0))
+
+
+def test_one_value_in_ten_disturbed_moves_neither_the_speedup_nor_its_interval_far():
+    clusters = clusters_with(1.2, noise=0.01, num_clusters=10)
+    calm = estimate_speedup(clusters, floor=0.0)
+    for cluster in clusters:
+        cluster[0] = PairTiming(0.05, cluster[0].reference_s, 100)
+    estimate = estimate_speedup(clusters, floor=0.0)
+    assert estimate.speedup == pytest.approx(calm.speedup, rel=0.02)
+    assert estimate.half_width < 6 * calm.half_width

@@ -156,7 +156,8 @@ class Worker:
         """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""
         self.outputs.clear()
         inputs = self.inputs.tensors[message["set"]]
-        poison.fill(self.device, message.get("poison_bytes") or [])
+        if message.get("poison_bytes"):
+            poison.fill(self.device, message["poison_bytes"])
         special = message.get("special")
         try:
             if special == "guard":

@@ -41,6 +41,10 @@ CALIBRATION_SETS = 4
 CALIBRATION_BLOCKS = 3
 OVERHEAD_BLOCKS = 7
 WARM_CALLS = 8
+SHORTEST_BLOCK = 0.75
+"""Of the calls that a block has at most; how many it has is drawn anew for each."""
+GUARDED_SHARE = 0.7
+"""Of the clusters, those with a call under the dispatch guard."""
 RING_BYTES = {"cpu": 256 << 20, "cuda": 6 << 30}
 """Inputs and outputs of a block on one side."""
 LOOKED_AT_ELEMENTS = 1 << 20
@@ -118,7 +122,7 @@ class PairedClock:
         clusters: list[list[PairTiming]] = []
         for _ in range(MAX_ROUNDS):
             clusters += self._round(windows, looks, num_calls)
-            estimate = estimate_speedup(_with_late_work(clusters, looks), num_calls=num_calls, floor=floor)
+            estimate = estimate_speedup(_with_late_work(clusters, looks), floor=floor)
             if estimate.half_width <= math.log(self._session.protocol.max_noise):
                 return TimedGraph(estimate, num_calls, clusters)
         spread = relative_iqr([pair.reference_s for cluster in clusters for pair in cluster])
@@ -165,20 +169,25 @@ class PairedClock:
         in_full = self._generator.randrange(num_pairs)
         looked_at = set(self._generator.sample(range(num_pairs), min(num_pairs, self._looks_per_cluster())))
         pairs = []
+        if self._guarded and self._generator.random() < GUARDED_SHARE:
+            # on content of its own: what a block has run, or will run, must not be seen twice
+            self._load(windows, num_calls, fresh=False)
+            looks.at_guarded_call(num_calls)
         for index in range(num_pairs):
-            self._load(windows, num_calls, fresh=index == 0)
             if index == 0:
+                self._load(windows, num_calls, fresh=True)
                 for watch in self._pair.background.values():
                     watch.look_for_children()
                 for worker in self._pair.both:
                     self._block(worker, list(range(min(WARM_CALLS, num_calls))))
-            order = self._generator.sample(range(num_calls), num_calls)
+            self._load(windows, num_calls, fresh=False)
+            # none knows which call of a block is its last one
+            count = self._generator.randint(math.ceil(SHORTEST_BLOCK * num_calls), num_calls)
+            order = self._generator.sample(range(num_calls), count)
             pairs.append(self._time_pair(order))
             if index == in_full:
                 looks.at_outputs(order, in_full=True)
-                looks.at_inputs(num_calls)
-                if self._guarded:
-                    looks.at_guarded_call(num_calls)
+                looks.at_inputs(order)
             elif index in looked_at:
                 looks.at_outputs(order, in_full=False)
         return pairs
@@ -190,7 +199,7 @@ class PairedClock:
         for worker in workers:
             seconds[worker] = max(self._block(worker, order) - self._overhead_s, MIN_SECONDS)
         self._pair.background[self._pair.candidate].came_to_rest(*(self._rests[worker] for worker in self._pair.both))
-        return PairTiming(seconds[self._pair.candidate], seconds[self._pair.reference])
+        return PairTiming(seconds[self._pair.candidate], seconds[self._pair.reference], len(order))
 
     def _check_background(self) -> None:
         """Raises GraphFailure if the candidate worked while eager was timed."""
@@ -229,4 +238,4 @@ def _with_late_work(clusters: Sequence[Sequence[PairTiming]], looks: Looks) -> l
     """Work that delivering showed to be put off, booked on every block of the candidate."""
     deliveries = looks.findings.deliveries_s
     late_s = deferred_work_s([ours for ours, _ in deliveries], [theirs for _, theirs in deliveries])
-    return [[PairTiming(pair.candidate_s + late_s, pair.reference_s) for pair in pairs] for pairs in clusters]
+    return [[replace(pair, candidate_s=pair.candidate_s + late_s) for pair in pairs] for pairs in clusters]

@@ -160,13 +160,13 @@ class Looks:
         self._pair.ask(self._pair.reference, "deliver", items=[part | {"shape": item["shape"], "start": item["start"]}])
         return self._windows.read_output(self._pair.reference, slot)
 
-    def at_inputs(self, num_calls: int) -> None:
-        """One set after the block: as the reference left it."""
+    def at_inputs(self, order: Sequence[int]) -> None:
+        """One of the sets that the block ran: as the reference left it."""
         specs = [self._graph.specs[name] for name in self._graph.arguments]
         counts = [min(spec.num_elements, PART_ELEMENTS) for spec in specs]
         slots, _ = lay_out([(spec.name, spec.dtype, (count,)) for spec, count in zip(specs, counts, strict=True)])
         fields: dict[str, Any] = {
-            "set": self._generator.randrange(num_calls),
+            "set": self._generator.choice(order),
             "slots": [slot.to_json() for slot in slots],
             "starts": [
                 self._generator.randrange(spec.num_elements - count + 1)
@@ -179,6 +179,7 @@ class Looks:
         compare_inputs(self._graph, ours, theirs)
 
     def at_guarded_call(self, num_calls: int) -> None:
-        """One more call of the candidate, under the guard; by its number it is a timed call like any other."""
-        fields: dict[str, Any] = {"set": self._generator.randrange(num_calls), "guard": True, "poison_bytes": []}
+        """One call of the candidate under the guard, on content that no block runs; nothing else tells it from a timed
+        call."""
+        fields: dict[str, Any] = {"set": self._generator.randrange(num_calls), "special": "guard", "poison_bytes": []}
         check_guard(self._pair.ask(self._pair.candidate, "call", **fields)["guard"])
