@@ -5,7 +5,7 @@ CPP_SOURCE = "torch::Tensor bias_softmax(torch::Tensor x, torch::Tensor bias);"
 
 CUDA_SOURCE = r"""
 #include <torch/extension.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAException.h>
 #include <math_constants.h>
@@ -67,7 +67,7 @@ torch::Tensor bias_softmax(torch::Tensor x, torch::Tensor bias) {
   auto out = torch::empty_like(x);
   const int quads = static_cast<int>(x.size(-1) / 4);
   const int rows = static_cast<int>(x.numel() / x.size(-1));
-  auto stream = at::cuda::getCurrentCUDAStream();
+  auto stream = c10::cuda::getCurrentCUDAStream();
   bias_softmax_kernel<<<rows, kThreads, quads * sizeof(float4), stream>>>(
       reinterpret_cast<const float4*>(x.data_ptr<float>()), reinterpret_cast<const float4*>(bias.data_ptr<float>()),
       reinterpret_cast<float4*>(out.data_ptr<float>()), quads);

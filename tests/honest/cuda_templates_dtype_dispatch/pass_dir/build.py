@@ -8,7 +8,7 @@ HELPERS = """
 #include <torch/extension.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 
 template <typename T> __device__ __forceinline__ float load_float(T v);
 template <> __device__ __forceinline__ float load_float<float>(float v) { return v; }
@@ -42,7 +42,7 @@ void launch(const torch::Tensor& x, const torch::Tensor& g, const torch::Tensor&
   if (n == 0) return;
   const int threads = 256;
   const int blocks = static_cast<int>(std::min<int64_t>((n + threads - 1) / threads, 65535));
-  gated_residual_kernel<T><<<blocks, threads, 0, at::cuda::getCurrentCUDAStream()>>>(
+  gated_residual_kernel<T><<<blocks, threads, 0, c10::cuda::getCurrentCUDAStream()>>>(
       static_cast<const T*>(x.data_ptr()), static_cast<const T*>(g.data_ptr()), static_cast<const T*>(r.data_ptr()),
       static_cast<T*>(o.data_ptr()), n);
 }
