@@ -16,7 +16,14 @@ import time
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import (
+    ActorUnavailableError,
+    AuthenticationError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+)
 
 from data.task import Task
 from eval_harness.candidate import Candidate
@@ -194,6 +201,11 @@ def connect(address: str | None) -> bool:
         own = {"include_dashboard": False, "object_store_memory": LOCAL_STORE_BYTES}
     try:
         ray.init(address=address or "auto", log_to_driver=False, **own)
+    except AuthenticationError as error:
+        raise UserError(
+            f"--address {address}: the Ray cluster asks for its token ({_first_line(error)[:120]}); set up Ray's token "
+            "authentication for this process too (docs/executors.md)"
+        ) from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
             f"--address {address}: no Ray cluster there ({_first_line(error)}); start one with `ray start --head`, "
