@@ -80,6 +80,8 @@ class Worker:
 
     def hello(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Start what must not start before the fork, and say what this process is."""
+        # else a profile leaves CUPTI in this process, and every launch after it takes half as long again
+        os.environ["TEARDOWN_CUPTI"] = "1"
         torch.set_num_threads(self.num_threads)
         loading.set_numba_threads(self.num_threads)
         torch.manual_seed(0)
@@ -215,7 +217,11 @@ class Worker:
         return {}
 
     def ready(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Come onto the device before a timed block: one kernel of our own, none of the candidate's code."""
+        """Come onto the device before a timed block: one kernel of our own, none of the candidate's code.
+
+        What the last block left is freed here: it is no part of the next one.
+        """
+        self.outputs.clear()
         self.pulse.add_(1.0)
         self._synchronize()
         return {}
