@@ -16,6 +16,7 @@ SHORT_CLOCK: dict[str, Any] = {
     "timing_cpu_s": 0.0,
     "timing_cuda_s": 0.0,
     "block_ms": 2.0,
+    "block_cpu_ms": 2.0,
     "max_noise": 1e3,
 }
 """Protocol overrides for tests that need a timing and no precision."""

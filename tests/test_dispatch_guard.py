@@ -15,8 +15,8 @@ from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_p
 from eval_harness.candidate_process.loading import load_pass
 
 CORPUS = Path(__file__).parent / "exploits"
-LAYERS = {path.parent.name: json.loads(path.read_text())["layer"] for path in sorted(CORPUS.glob("*/exploit.json"))}
-CAUGHT_HERE = [name for name, layer in LAYERS.items() if layer == "dispatch"]
+RECORDS = {path.parent.name: json.loads(path.read_text()) for path in sorted(CORPUS.glob("*/exploit.json"))}
+CAUGHT_HERE = [name for name, it in RECORDS.items() if it["layer"] == "dispatch" and it.get("device") != "cuda"]
 HONEST = """
 import numba
 import numpy as np

@@ -98,11 +98,18 @@ def test_verdicts_come_in_the_order_of_the_requests_whichever_judge_is_faster():
     slow, fast = HandDrivenJudge(), HandDrivenJudge()
     slow.gate.clear()
     names = [f"t{i}" for i in range(6)]
+    fast.gate.clear()
     with JudgePool([slow, fast]) as pool:
         verdicts = evaluate_all(pool, [(PASS, make_task(name)) for name in names], protocol=STRICT, max_in_flight=6)
-        threading.Timer(0.3, slow.gate.set).start()
-        assert [verdict.task_id for verdict in verdicts] == names
-    assert slow.seen and len(fast.seen) > len(slow.seen)
+        found = []
+        reader = threading.Thread(target=lambda: found.extend(verdict.task_id for verdict in verdicts))
+        reader.start()
+        wait_until(lambda: slow.seen and fast.seen)
+        fast.gate.set()
+        wait_until(lambda: len(fast.seen) == len(names) - 1)
+        slow.gate.set()
+        reader.join(timeout=10)
+        assert found == names
 
 
 def test_requests_are_read_as_they_are_needed():

@@ -152,7 +152,11 @@ class PairedClock:
             order = list(range(num_calls))
             best = [min(self._block(worker, order) for _ in range(CALIBRATION_BLOCKS)) for worker in self._pair.both]
             per_call = [max(seconds - self._overhead_s, MIN_SECONDS) / num_calls for seconds in best]
-            num_calls = block_calls(*per_call, block_ms=self._session.protocol.block_ms, max_sets=max_sets)
+            num_calls = block_calls(
+                *per_call,
+                block_ms=self._session.protocol.block_length_ms(self._session.bench.device),
+                max_sets=max_sets,
+            )
         return num_calls
 
     def _round(self, windows: InputWindows, looks: Looks, num_calls: int) -> list[list[PairTiming]]:

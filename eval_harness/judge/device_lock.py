@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import tempfile
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from eval_harness import gpu_sharing
 
 WAIT_TICK_S = 30.0
 
@@ -64,11 +67,12 @@ def _ticking(tick: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
+@functools.cache
 def _device_key(device: str) -> str:
-    """Names the physical device: "cuda:0" means another one under another CUDA_VISIBLE_DEVICES."""
+    """Names the physical device: "cuda:0" means another one under another CUDA_VISIBLE_DEVICES, and a GPU may be chosen
+    there by number or by UUID. A MIG slice shares the lock of its GPU."""
     if not device.startswith("cuda"):
         return "cpu"
-    index = int(device.split(":")[1]) if ":" in device else 0
-    visible = [part for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part]
-    name = visible[index] if index < len(visible) else str(index)
+    chosen = gpu_sharing.whole_gpu(device) or gpu_sharing.selected(device)
+    name = (gpu_sharing.query(f"--id={chosen}", "--query-gpu=uuid", "--format=csv,noheader") or chosen).strip()
     return f"cuda-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

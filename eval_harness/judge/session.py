@@ -68,8 +68,9 @@ class Bench:
     @classmethod
     def open(cls, device: str) -> Bench:
         cores = sorted(os.sched_getaffinity(0))
-        # CUDA: one core drives the device. CPU: kernels use all cores.
-        chosen = cores[-1:] if device.startswith("cuda") else cores
+        # CUDA: one core drives the device. CPU: kernels use all cores but one, which the judge and everybody else has:
+        # with none left, one interrupted thread stops all the others of its process
+        chosen = cores[-1:] if device.startswith("cuda") else cores[1:] or cores
         zygote = Zygote(num_threads=len(chosen))
         warm_tracing()  # seconds of imports, spent while the zygote imports too
         zygote.wait_until_ready()
