@@ -18,7 +18,7 @@ QUICK = {
     "num_draws": 2,
     "num_clusters": 2,
     "pairs_per_cluster": 2,
-    "block_ms": 2.0,
+    "block_cpu_ms": 2.0,
     "timing_cpu_s": 0.0,
     "max_noise": 1000.0,
     "max_unseen_graphs": 0,

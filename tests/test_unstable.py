@@ -25,7 +25,7 @@ QUICK = {
     "num_draws": 1,
     "num_clusters": 2,
     "pairs_per_cluster": 4,
-    "block_ms": 5.0,
+    "block_cpu_ms": 5.0,
     "timing_cpu_s": 0.0,
     "max_noise": 1000.0,
     "unseen_shapes": 0,
@@ -108,7 +108,7 @@ def _kernel(a, b, c, o):
 def test_a_pass_that_is_slow_by_chance_gets_the_lower_bound(executor):
     """Its own noise is its own: never UNSTABLE while eager holds still."""
     for _ in range(3):
-        verdict = submit(executor, add_relu_mul_pass(kernel=UNSTEADY), max_noise=1.0001, block_ms=2.0)
+        verdict = submit(executor, add_relu_mul_pass(kernel=UNSTEADY), max_noise=1.0001, block_cpu_ms=2.0)
         (graph,) = verdict.graphs
         if graph.outcome is not Outcome.UNSTABLE:
             break

@@ -126,7 +126,7 @@ def _environment(num_threads: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
-        # freed memory stays: giving it back and faulting it in again, page by page, is most of the noise of large tensors
+        # freed memory stays: giving it back and faulting it in again, page by page, is most of a large tensor's noise
         "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         "MALLOC_TRIM_THRESHOLD_": str(2 << 30),
         "OMP_NUM_THREADS": "1",

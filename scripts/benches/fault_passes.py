@@ -80,7 +80,8 @@ def fault_protocol(*, in_full: bool = False, **overrides: object) -> EvaluationP
     in_full: every stage, unseen shapes too, and all layers.
     """
     quick: dict[str, object] = {
-        "num_draws": 1, "num_clusters": 2, "pairs_per_cluster": 2, "block_ms": 1.0, "block_cpu_ms": 1.0, "max_noise": 1e6, "gpu_time": False,
+        "num_draws": 1, "num_clusters": 2, "pairs_per_cluster": 2, "block_ms": 1.0, "block_cpu_ms": 1.0,
+        "max_noise": 1e6, "gpu_time": False,
         "timing_cpu_s": 0.0, "timing_cuda_s": 0.0, "graph_timeout_s": 30.0, "task_timeout_s": 60.0,
     }  # fmt: skip
     if not in_full:
