@@ -197,13 +197,17 @@ class PairedClock:
         return pairs
 
     def _time_pair(self, order: list[int]) -> PairTiming:
-        workers = self._pair.both if is_candidate_first(self._num_pairs) else self._pair.both[::-1]
+        workers = self._in_turn()
         self._num_pairs += 1
         seconds = {}
         for worker in workers:
             seconds[worker] = max(self._block(worker, order) - self._overhead_s, MIN_SECONDS)
         self._pair.background[self._pair.candidate].came_to_rest(*(self._rests[worker] for worker in self._pair.both))
         return PairTiming(seconds[self._pair.candidate], seconds[self._pair.reference], len(order))
+
+    def _in_turn(self) -> tuple[Worker, Worker]:
+        """The two workers in the order of the coming pair."""
+        return self._pair.both if is_candidate_first(self._num_pairs) else self._pair.both[::-1]
 
     def _check_background(self) -> None:
         """Raises GraphFailure if the candidate worked while eager was timed."""
@@ -218,9 +222,12 @@ class PairedClock:
         return max(1, min(LOOKED_AT_ELEMENTS // max(num_elements, 1), self._session.protocol.pairs_per_cluster // 2))
 
     def _load(self, windows: InputWindows, num_calls: int, *, fresh: bool) -> None:
-        """Fresh content in every set, the same on both sides."""
+        """Fresh content in every set, the same on both sides; whoever runs first is loaded first.
+
+        With one order for all pairs the side that was loaded last found its inputs in the caches: 1.5% on a CPU.
+        """
         message = windows.windows_message(num_calls, self._generator, fresh=fresh)
-        for worker in self._pair.both:
+        for worker in self._in_turn():
             self._pair.ask(worker, "load_windows", **message)
 
     def _block(self, worker: Worker, order: list[int]) -> float:
