@@ -1,7 +1,7 @@
 """Graph and TensorSpec: one computation graph as source text plus the specs of its tensors. No torch.
 
 The files are kept as the text that was read, so writing a graph back is byte-exact; everything else here is derived
-from them. Metas are read with ast.literal_eval and never executed (PassNet's format, DESIGN section 2).
+from them. Metas are read with ast.literal_eval and never executed (PassNet's format).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Graph:
 
     @property
     def family(self) -> str | None:
-        """Key into the batch-invariance contracts (DESIGN section 7), if the graph states one."""
+        """Key into the batch-invariance contracts, if the graph states one."""
         family = self.net.get("family")
         return family if isinstance(family, str) else None
 

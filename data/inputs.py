@@ -1,6 +1,6 @@
 """Input tensors of a graph, drawn from its metas: whole draws for correctness, cheap windows for timing.
 
-Two modes (DESIGN section 2). "passnet" is upstream's way, kept for comparison with the paper: its statistics often
+Two modes. "passnet" is upstream's way, kept for comparison with the paper: its statistics often
 round to 0, which makes inputs constant. "robust", the default, draws from the same statistics with a floor under std,
 and has a second, wider draw (`spread`). Everything is drawn on the CPU by an own generator: the process-wide one is not
 touched. Whether a draw counts (eager against a float64 oracle) is the harness's business, not decided here.

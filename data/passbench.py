@@ -2,7 +2,7 @@
 
 A task reference is `DIR` (a task folder with graph_list.txt), `FILE.parquet[:split][/task_id]` or
 `NAME[:split][/task_id]`, NAME being a file of data/bundled/. Files are read and written as bytes, so a graph that is
-read and written again is the same to the last newline (DESIGN section 2).
+read and written again is the same to the last newline.
 """
 
 from __future__ import annotations

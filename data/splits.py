@@ -1,7 +1,7 @@
 """Train and eval tasks held out by operator sequence, and a report of what still leaks. Source text only, no torch.
 
 Two tasks whose graphs run the same operators in the same order teach the same pass, whatever their shapes, so they
-never lie on both sides (PassNet's bucketing takes the operator sequence exactly, DESIGN section 2).
+never lie on both sides (PassNet's bucketing takes the operator sequence exactly).
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ class CachedEvaluator:
         inner = future.shared.inner
         is_last = future.cancel() and future.shared.is_deserted
         if is_last and inner is not None:
+            future.shared.is_abandoned = True  # a new request must not join what ends now
             self._evaluator.cancel_running(inner)  # type: ignore[attr-defined]
         return future.cancelled()
 

@@ -1,4 +1,4 @@
-"""Candidate: a submitted pass folder as immutable files, with its rule order and hash (DESIGN section 3)."""
+"""Candidate: a submitted pass folder as immutable files, with its rule order and hash."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Comparison of a candidate's outputs with the reference's: shape, dtype, stride, device, and the tolerance curve.
 
 Runs on the trusted side, on tensors that the judge owns. It says at which tolerance level an output is first correct;
-what that is worth is in scores.py. Tolerances are PassNet's (section on ES_t; DESIGN section 5).
+what that is worth is in scores.py. Tolerances are PassNet's (section on ES_t).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def oracle_ok(
     """Whether eager itself is within tolerance/spare of a float64 (complex128) oracle at a level.
 
     If it is not, the draw is ill-conditioned for this graph: a correct candidate that rounds otherwise would be called
-    wrong, so the draw does not count (DESIGN section 2). dtype is that of the eager output.
+    wrong, so the draw does not count. dtype is that of the eager output.
     """
     atol, rtol = tolerances(str(dtype), level)
     for _, ours, expected in _chunks(eager, oracle):

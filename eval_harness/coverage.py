@@ -1,4 +1,4 @@
-"""Coverage: how much of a graph's own work a rewrite replaced (DESIGN section 3).
+"""Coverage: how much of a graph's own work a rewrite replaced.
 
 The share of the eager time of a graph's operators other than vendor primitives that was replaced. Vendor primitives
 (matmul, convolution, attention) count on neither side: a pass neither gains nor loses by leaving them to the vendor's

@@ -189,7 +189,7 @@ class GraphStages:
         self._load(graph, rewritten)
         metas = reference_metas(self._session, graph)
         said, fields["message"] = fields["message"], ""
-        level = measure_speedup(self._session, graph, metas, fields["first_correct_t"], fields, guarded=self._guarded)
+        level = self._time(graph, rewritten, metas, fields["first_correct_t"], fields)
         book_level(fields, level, "")
         fields["message"] = fields["message"] or said
 

@@ -1,4 +1,4 @@
-"""EvaluationProtocol: what `passnet`, `strict` and `reward` fix (DESIGN section 4). Messages are in protocol.py."""
+"""EvaluationProtocol: what `passnet`, `strict` and `reward` fix. Messages are in protocol.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EvaluationProtocol(BaseModel):
     block_cpu_ms: float = Field(default=5.0, gt=0)
     """The same on a CPU, where bursts of other processes hit fewer of many short blocks."""
     max_noise: float = Field(default=1.25, gt=1)
-    """A 95% interval reaching further than this factor from the speedup, over clusters alone, is measured again."""
+    """A 95% interval reaching further than this factor from the speedup, the A/A floor apart, is measured again."""
     gpu_time: bool = True
     """Record GPU time by the profiler beside the clock's figure; starting the profiler takes a while."""
     num_warmup: int = 20
@@ -52,13 +52,13 @@ class EvaluationProtocol(BaseModel):
     max_unseen_graphs: int | None = Field(default=None, ge=0)
     """Check at most this many graphs so, chosen secretly; None checks all."""
     graph_timeout_s: float = Field(default=60.0, gt=0)
-    """Wall clock that a candidate may take for one graph up to timing, compilation included."""
+    """Wall clock that a candidate may take for one request: loading, compiling for a graph, a call, a timed block."""
     task_timeout_s: float = Field(default=900.0, gt=0)
     max_memory_share: float = Field(default=0.75, gt=0, le=1)
     """Host memory that a candidate's processes may hold, of what is available when they start."""
     batch_invariance: Literal["off", "report", "enforce"] = "off"
     integrity: Literal["full", "upstream"] = "full"
-    """All layers of DESIGN section 6, or upstream's two allow-lists only."""
+    """All layers of docs/integrity.md, or upstream's two allow-lists only."""
     disabled_layers: tuple[Layer, ...] = ()
     """Integrity layers that are switched off, to find out what the others catch. For benches and tests: the verdict
     says so, and neither selection nor a report takes it."""

@@ -20,8 +20,10 @@ from eval_harness.source_kernels import kernel_kind
 from eval_harness.source_scope import Folder
 from eval_harness.verdict import Violation
 
-_GLOBAL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?[\w\s:<>,*&]*?"
-                     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(")  # fmt: skip
+_GLOBAL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]{0,200}\)\s*)?[\w\s:<>,*&]{0,200}?"
+                     r"(?:__launch_bounds__\s*\([^)]{0,200}\)\s*)?([A-Za-z_]\w{0,200})\s*\(")  # fmt: skip
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_SOURCES = (".py", ".cpp", ".cc", ".cu", ".cuh", ".h", ".hpp")
 _FREE = re.compile(
     r"Memset\b.*|Memcpy DtoD\b.*|(void )?at::native::.*(FillFunctor|\b\w*copy_kernel_cuda\w*|direct_copy_kernel).*",
     re.S,
@@ -64,7 +66,8 @@ def own_kernel_names(files: Mapping[str, str]) -> frozenset[str]:
     found: set[str] = set()
     trees: dict[str, ast.Module] = {}
     for path, text in files.items():
-        found |= set(_GLOBAL.findall(text))
+        if path.endswith(_SOURCES):
+            found |= set(_GLOBAL.findall(_COMMENT.sub(" ", text)))
         if path.endswith(".py"):
             try:
                 trees[path] = ast.parse(text)

@@ -1,8 +1,9 @@
 """What is tried again, how often, and what it becomes in the end: one rule for every executor. Loads without torch.
 
-A failure of ours is tried again on a fresh judge; a candidate that brings down two fresh judges is a RUNTIME_ERROR; an
-UNSTABLE verdict is tried again and, if it stays so, returned incomplete. A machine that went away (a lost node of a
-cluster) says nothing about the candidate and has tries of its own. No threads and no processes here: see judge_pool.py.
+A failure of ours is tried again on a fresh judge; a candidate that brings down two judges, one of them fresh, is a
+RUNTIME_ERROR; an UNSTABLE verdict is tried again and, if it stays so, returned incomplete. A machine that went away (a
+lost node of a cluster) says nothing about the candidate and has tries of its own. No threads and no processes here: see
+judge_pool.py.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class Tries:
         if self.num_tries < MAX_TRIES:
             log.warning("evaluation of %s: %s; trying again", self.task.task_id, error or "an UNSTABLE verdict")
             return None
-        if self.unstable is not None:
+        if error is None:
+            assert self.unstable is not None
             return self.unstable
-        assert error is not None
         if self.num_judges_lost == MAX_TRIES and isinstance(self.candidate, Candidate):
             return brought_down(self.candidate, self.task, self.protocol, device, str(error))
         raise error

@@ -1,4 +1,4 @@
-"""Scores: ES_t, AS and their covered forms, as pure functions of verdicts (DESIGN section 5). No torch, no clock.
+"""Scores: ES_t, AS and their covered forms, as pure functions of verdicts. No torch, no clock.
 
 graph verdicts -> s_hat at each tolerance level -> ES_t (geometric mean over graphs) -> AS (weighted mean over levels).
 Definitions are PassNet's (sections on ES_t and AS, Appendix D). Rewards are made from these elsewhere; a reward may be

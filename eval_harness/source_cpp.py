@@ -1,4 +1,4 @@
-"""Rules over the C++ and CUDA text that a pass hands to load_inline (DESIGN section 6). Words and blocks, no parser.
+"""Rules over the C++ and CUDA text that a pass hands to load_inline. Words and blocks, no parser.
 
 Covered: headers, calls and qualified names by allow-list, so that a system call, a thread or a library is refused under
 whatever declaration; names of the C library refused wherever they stand; mutable variables that outlive a call;

@@ -1,4 +1,4 @@
-"""The names that a pass may use: allow-lists of modules, functions and builtins (DESIGN section 6, "Source").
+"""The names that a pass may use: allow-lists of modules, functions and builtins.
 
 Data only. source_rules.py says how the lists are applied. A name that is not here is refused, so each list errs on the
 side of what an honest Triton, CUDA or numba pass needs; a deny-list is kept only where an allow-list is impossible
@@ -69,7 +69,7 @@ TORCH_DENIED_IN_PATTERN = words(
 
 TORCH_PATTERN_PRIVATE = ("torch._C._nn", "torch._C._fft", "torch._C._log_api_usage_once", "torch._weight_norm",
                          "torch._functorch.predispatch", "torch._assert", "torch._check")
-"""Private torch names that graphs really hold (DESIGN section 2), allowed in `pattern`."""
+"""Private torch names that graphs really hold, allowed in `pattern`."""
 
 NUMPY_DTYPES = words(
     """

@@ -1,4 +1,4 @@
-"""Static rules over every file of a pass folder: the first and cheapest integrity layer (DESIGN section 6).
+"""Static rules over every file of a pass folder: the first and cheapest integrity layer.
 
 Covered: what a folder names. Imports, library functions, builtins and special attributes by allow-list, followed
 through aliases, from-imports and sibling files; C++ and CUDA text handed to load_inline. Not covered: what values do at
@@ -86,7 +86,8 @@ def _check_files(candidate: Candidate) -> list[Violation]:
 def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "full") -> list[Violation]:
     """Every broken source rule of the folder, in order of file and line; empty for an honest pass.
 
-    "full" is DESIGN section 6; "upstream" is PassBench's pair of allow-lists (source_upstream.py). Files that cannot be
+    "full" is every layer of docs/integrity.md;
+    "upstream" is PassBench's pair of allow-lists (source_upstream.py). Files that cannot be
     parsed are left out: see syntax_error.
     """
     trees: dict[str, ast.Module] = {}

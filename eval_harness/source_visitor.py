@@ -1,4 +1,4 @@
-"""The walk over one file's syntax tree that applies the allow-lists of source_names.py (DESIGN section 6).
+"""The walk over one file's syntax tree that applies the allow-lists of source_names.py.
 
 What the tree cannot tell is left to others: arithmetic on tensors and calls on values of unknown type to the dispatch
 guard, compute traced out of replacement_args to the structure rule, caches to the behaviour checks.

@@ -1,4 +1,4 @@
-"""Summary: the figures of one run over many tasks, from verdicts alone (DESIGN section 5). No torch.
+"""Summary: the figures of one run over many tasks, from verdicts alone. No torch.
 
 All graphs of all tasks are pooled, as in PassNet's Table 1: AS of a run is not the mean of the tasks' AS. Shares are in
 0..1 here; pages show them in percent.

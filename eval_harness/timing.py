@@ -1,8 +1,8 @@
-"""The paired, interleaved timing plan and its statistics (DESIGN section 4: the clock is the judge's). No torch.
+"""The paired, interleaved timing plan and its statistics (the clock is the judge's). No torch.
 
 Blocks of n calls alternate between candidate and reference in the order ABBA. A pair of blocks runs on the same fresh
 content. Pairs are grouped in clusters with newly placed buffers on both sides: what stays with a placement is not
-averaged away by repeating it, so the interval is over clusters. The machine's own A/A deviation widens it.
+averaged away by repeating it. The machine's own A/A deviation widens the interval.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class SpeedupEstimate:
 
     speedup: float
     interval: tuple[float, float]
-    """95%, over clusters, widened by the A/A floor."""
+    """95%, over pairs of blocks, widened by the A/A floor."""
     latency_us: float
     """Median over blocks, a call of the candidate."""
     reference_latency_us: float
     half_width: float
-    """Of the log ratio, over clusters alone."""
+    """Of the log ratio, without the floor."""
 
 
 def block_calls(candidate_call_s: float, reference_call_s: float, *, block_ms: float, max_sets: int) -> int:
@@ -112,7 +112,7 @@ def _autocorrelation(values: np.ndarray) -> float:
 
 
 def deferred_work_s(candidate_delivery_s: Sequence[float], reference_delivery_s: Sequence[float]) -> float:
-    """Seconds a block by which delivering the candidate's outputs takes longer than delivering the reference's.
+    """Seconds a call by which delivering the candidate's outputs takes longer than delivering the reference's.
 
     Work that is put off until its result is asked for shows here, and is added to the candidate's block time. Zero
     within the spread of the reference's own deliveries.
@@ -120,7 +120,9 @@ def deferred_work_s(candidate_delivery_s: Sequence[float], reference_delivery_s:
     if len(candidate_delivery_s) < 2 or len(reference_delivery_s) < 2:
         return 0.0
     excess = statistics.median(candidate_delivery_s) - statistics.median(reference_delivery_s)
-    spread = max(reference_delivery_s) - min(reference_delivery_s)
+    # not the range, which one disturbed delivery widens
+    low, high = np.quantile(reference_delivery_s, [0.1, 0.9])
+    spread = float(high - low)
     return excess if excess > max(2 * spread, 0.25 * statistics.median(reference_delivery_s)) else 0.0
 
 

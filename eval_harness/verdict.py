@@ -1,4 +1,4 @@
-"""Outcome, GraphVerdict, Verdict: which measurements go with which outcome (DESIGN sections 4 and 5)."""
+"""Outcome, GraphVerdict, Verdict: which measurements go with which outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCHEMA_VERSION = 2
 """2 added Verdict.disabled_layers, Verdict.from_cache and GraphVerdict.unseen."""
 
 Layer = Literal["source", "structure", "dispatch", "provenance", "behaviour"]
-"""An integrity layer (DESIGN section 6)."""
+"""An integrity layer."""
 
 TOLERANCE_LEVELS = tuple(range(-10, 5))
 """The paper's t (PassNet, section on ES_t)."""
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 STRICT_LEVEL = -5
-"""A graph is CORRECT when it is correct at this tolerance level (DESIGN section 4)."""
+"""A graph is CORRECT when it is correct at this tolerance level."""
 
 ERROR_CLASS: dict[Outcome, int | None] = {
     Outcome.CORRECT: 1,
@@ -150,7 +150,7 @@ class Verdict(BaseModel):
     as_score: float | None = None
     """AS, the error-aware speedup score (PassNet, section on AS)."""
     as_covered: float | None = None
-    """AS with each correct speedup s replaced by b^(1-k) * s^k, k the coverage (DESIGN section 5)."""
+    """AS with each correct speedup s replaced by b^(1-k) * s^k, k the coverage."""
     es: dict[str, float] = {}
     """Tolerance level ("-10" .. "4") -> ES_t."""
     violations: list[Violation] = []

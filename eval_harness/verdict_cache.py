@@ -41,6 +41,8 @@ KEPT_SHARE = 0.9
 """Of the size limit: what an eviction leaves, so that not every entry causes one."""
 _MACHINE_FACTS = ("cpu", "num_cores", "kernel", "gpu", "driver", "gpu_memory")
 _COMPUTING = ("python", "torch", "triton", "numba", "numpy")
+_SHORT = "of host memory were left"
+"""The watchdog's words where the machine, not certainly the candidate, was short."""
 _BUSY_MACHINE = frozenset({Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY, Outcome.UNSTABLE})
 
 
@@ -124,7 +126,8 @@ def is_kept(verdict: Verdict) -> bool:
         verdict.complete
         and not verdict.disabled_layers
         and not any(
-            graph.outcome in _BUSY_MACHINE or graph.message.startswith(BROUGHT_DOWN) for graph in verdict.graphs
+            graph.outcome in _BUSY_MACHINE or graph.message.startswith(BROUGHT_DOWN) or _SHORT in graph.message
+            for graph in verdict.graphs
         )
     )
 

@@ -1,4 +1,4 @@
-"""Trajectory: the stored record of one rollout, in plain data (DESIGN section 8). Loads without torch.
+"""Trajectory: the stored record of one rollout, in plain data. Loads without torch.
 
 Messages are in OpenAI's chat form, as they were sent and received. One trajectory is one JSON file; schema_version says
 which reader it needs.

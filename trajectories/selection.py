@@ -1,7 +1,7 @@
 """select_trajectories: which trajectories a student learns from, cut where they should end, each refusal with a reason.
 
 Presets: `paper` is PassNet's filter, AS > 0.1 on the best verdict that the policy was shown (it lets wrong and crashing
-passes through; DESIGN section 5). `strict`, the default, asks for a fresh strict verdict with every graph CORRECT at
+passes through). `strict`, the default, asks for a fresh strict verdict with every graph CORRECT at
 t = -5, no violation, and a covered AS that is worth learning from.
 """
 

@@ -20,7 +20,7 @@ class Recipe:
     operators: tuple[str, ...]
     """Exactly these, in the order of the captured graph."""
     family: str | None
-    """Of the batch-invariance contracts (DESIGN section 7)."""
+    """Of the batch-invariance contracts."""
     variants: tuple[tuple[str, str], ...] = (SMALL_F32, BASE_F16, SMALL_BF16)
     """(size, dtype) of each capture."""
     num_shapes: int = 1

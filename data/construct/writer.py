@@ -1,4 +1,4 @@
-"""A slice -> the five files of a PassNet graph folder, as text (DESIGN section 2).
+"""A slice -> the five files of a PassNet graph folder, as text.
 
 Names are in_N and tmp_N, values are set to None after their last use, metas are tab-indented with three decimals, and
 devices are written as upstream captured them ("cuda:0"), whatever machine this runs on.

@@ -2,8 +2,9 @@
 
 Compiling takes no device time, so it need not wait for the device: the judge asks for it while another evaluation is
 timed. Each replacement is called once on uninitialised tensors with Triton's launches switched to its own warm-up mode;
-autotuners compile all their configurations and choose none. What fails here is ignored: it fails again where it counts.
-Kernels in CUDA C++ are compiled where the file is imported, which does not wait either.
+autotuners compile all their configurations and choose none. What torch does in a wrapper (fills, copies) still runs.
+What fails here is ignored: it fails again where it counts. Kernels in CUDA C++ are compiled where the file is imported,
+which does not wait either; the judge does not ask for folders that have any.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def _argument(item: Mapping[str, Any], device: torch.device) -> Any:
     if "tensor" not in item:
         return decode_value(item["value"])
     meta = item["tensor"]
-    return torch.empty_strided(meta["shape"], meta["stride"], dtype=DTYPES[meta["dtype"]], device=device)
+    tensor = torch.empty_strided(meta["shape"], meta["stride"], dtype=DTYPES[meta["dtype"]], device=device)
+    # an index that was never written reaches anywhere
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.zero_()
 
 
 @contextlib.contextmanager

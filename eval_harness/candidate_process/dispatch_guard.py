@@ -1,4 +1,4 @@
-"""DispatchGuard: records what torch itself computes during a call of a replacement (DESIGN section 6, "Dispatch").
+"""DispatchGuard: records what torch itself computes during a call of a replacement.
 
 A dispatch mode sees every operator that reaches torch's dispatcher, from Python, from C++ (load_inline goes through the
 same dispatcher) and through any alias, which no source rule and no tensor subclass does (torch.empty escapes a

@@ -104,6 +104,8 @@ class Worker:
 
     def load_graph(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Make the callable that later messages run. Buffers of the previous graph go."""
+        if message.get("cores"):
+            _bind_all_threads(message["cores"])
         self.outputs.clear()
         self.inputs.clear()
         self.graph = loading.load_graph(message, self.rules, self.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from typing import Any
 
 from eval_harness.graph_ir import IRGraph
@@ -17,13 +18,17 @@ from eval_harness.tracing import TensorMeta, TracedGraph
 
 log = logging.getLogger(__name__)
 
+_OTHER_LAUNCHES = re.compile(r"load_inline|cpp_extension|numba")
+
 
 def compile_ahead(session: Session, traced: TracedGraph, rewritten: Rewrite) -> None:
     """Compile what the replacements need for this graph's shapes; on a GPU only. Raises GraphFailure for a time out.
 
-    Any other failure is left to the call that counts.
+    Any other failure is left to the call that counts. Folders whose kernels are not Triton's alone are left out: only
+    Triton can be told not to launch.
     """
-    if not session.bench.device.startswith("cuda"):
+    launches_otherwise = any(_OTHER_LAUNCHES.search(text) for text in session.candidate_texts.values())
+    if not session.bench.device.startswith("cuda") or launches_otherwise:
         return
     calls = replacement_calls(rewritten.ir, traced)
     try:

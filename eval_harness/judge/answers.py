@@ -17,7 +17,11 @@ MAX_DIMS = 64
 def nonsense(op: str, answer: dict[str, Any]) -> str | None:
     """What is wrong with a worker's answer to a request, or None."""
     for name, is_right in _FIELDS.get(op, {}).items():
-        if name not in answer or not is_right(answer[name]):
+        try:
+            is_proper = name in answer and is_right(answer[name])
+        except (ArithmeticError, ValueError, TypeError, RecursionError):
+            is_proper = False  # such as an integer that no float holds
+        if not is_proper:
             return f"its answer to {op} has no proper {name}"
     return None
 
@@ -53,15 +57,32 @@ def _is_guard_report(value: Any) -> bool:
 
 
 def _are_times(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_number(item) and item > 0 for item in value)
+    return isinstance(value, list) and len(value) >= 2 and all(_is_number(item) and item > 0 for item in value)
+
+
+def _is_trace(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, list) and all(
+        isinstance(entry, dict)
+        and isinstance(entry.get("rule"), str)
+        and isinstance(entry.get("is_complete"), bool)
+        and isinstance(entry.get("kernels"), list)
+        and all(
+            isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and type(item[1]) is int
+            for item in entry["kernels"]
+        )
+        for entry in value
+    )
 
 
 _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "hello": {"confinement": lambda value: isinstance(value, dict)},
     "probe": {"healthy": lambda value: isinstance(value, bool)},
     "load_pass": {"rules": lambda value: isinstance(value, list)},
-    "call": {"outputs": _are_outputs, "guard": _is_guard_report},
+    "call": {"outputs": _are_outputs, "guard": _is_guard_report, "trace": _is_trace},
     "oracle": {"outputs": _are_outputs},
     "run_trials": {"trials_us": _are_times},
     "gpu_time": {"gpu_us": _is_number},
+    "time_in_process": {"us": _is_number},
 }

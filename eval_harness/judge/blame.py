@@ -1,4 +1,4 @@
-"""Whose failure it was, where the first look does not say (DESIGN section 4).
+"""Whose failure it was, where the first look does not say.
 
 Three cases are not plain:
 - A worker was killed by a SIGKILL that the judge did not send: the kernel short of memory, an administrator, or the

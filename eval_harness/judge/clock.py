@@ -1,4 +1,4 @@
-"""The judge's clock: asks both workers for blocks of calls by message and times the answers (DESIGN section 4).
+"""The judge's clock: asks both workers for blocks of calls by message and times the answers.
 
     calibrate -> clusters of pairs of blocks, ABBA, until the time is spent -> interval from the paired log-ratios
 
@@ -40,7 +40,6 @@ from eval_harness.verdict import STRICT_LEVEL, Outcome
 CALIBRATION_SETS = 4
 CALIBRATION_BLOCKS = 3
 OVERHEAD_BLOCKS = 7
-WARM_CALLS = 8
 SHORTEST_BLOCK = 0.75
 """Of the calls that a block has at most; how many it has is drawn anew for each."""
 GUARDED_SHARE = 0.7
@@ -125,7 +124,7 @@ class PairedClock:
             estimate = estimate_speedup(_with_late_work(clusters, looks), floor=floor)
             if estimate.half_width <= math.log(self._session.protocol.max_noise):
                 return TimedGraph(estimate, num_calls, clusters)
-        spread = relative_iqr([pair.reference_s for cluster in clusters for pair in cluster])
+        spread = relative_iqr([pair.reference_s / pair.num_calls for cluster in clusters for pair in cluster])
         if spread <= STEADY_REFERENCE_IQR:
             note = "unsteady while eager is steady: the interval's lower bound counts"
             bounded = replace(estimate, speedup=estimate.interval[0])
@@ -183,7 +182,7 @@ class PairedClock:
                 for watch in self._pair.background.values():
                     watch.look_for_children()
                 for worker in self._pair.both:
-                    self._block(worker, list(range(min(WARM_CALLS, num_calls))))
+                    self._block(worker, list(range(num_calls)))
             self._load(windows, num_calls, fresh=False)
             # none knows which call of a block is its last one
             count = self._generator.randint(math.ceil(SHORTEST_BLOCK * num_calls), num_calls)
@@ -249,4 +248,6 @@ def _with_late_work(clusters: Sequence[Sequence[PairTiming]], looks: Looks) -> l
     """Work that delivering showed to be put off, booked on every block of the candidate."""
     deliveries = looks.findings.deliveries_s
     late_s = deferred_work_s([ours for ours, _ in deliveries], [theirs for _, theirs in deliveries])
-    return [[replace(pair, candidate_s=pair.candidate_s + late_s) for pair in pairs] for pairs in clusters]
+    return [
+        [replace(pair, candidate_s=pair.candidate_s + late_s * pair.num_calls) for pair in pairs] for pairs in clusters
+    ]

@@ -48,8 +48,12 @@ def _eager_fields(traced: TracedGraph) -> dict[str, Any]:
 
 
 def _load(session: Session, eager: dict[str, Any], fields: dict[str, Any], *, how: str) -> None:
-    session.ask_reference("load_graph", apply="direct", **eager)
+    # a graph may be compiled now: not on the core on which another pair may be timed
+    cores = session.bench.other_cores
+    session.ask_reference("load_graph", apply="direct", cores=cores, **eager)
     try:
-        session.candidate.ask("load_graph", timeout_s=session.protocol.graph_timeout_s, apply=how, **fields)
+        session.candidate.ask(
+            "load_graph", timeout_s=session.protocol.graph_timeout_s, apply=how, cores=cores, **fields
+        )
     except WorkerFailure as failure:
         raise GraphFailure.of_worker(failure, "building the rewritten graph") from None

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from eval_harness.comparison import OutputMeta, first_correct_level
+from eval_harness.errors import ReferenceFailedError
 from eval_harness.judge.background import BackgroundWork
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
 from eval_harness.judge.correctness import ORACLE_CALL, GraphFailure, check_guard, compare_inputs
@@ -46,7 +47,7 @@ class Findings:
     message: str = ""
     """The worst output that was looked at, if it is beyond the strict level."""
     deliveries_s: list[tuple[float, float]] = field(default_factory=list)
-    """Candidate's and reference's seconds for delivering a whole block, where all of it was asked for."""
+    """Candidate's and reference's seconds a call for delivering, where a whole block was asked for."""
 
 
 class Pair:
@@ -66,7 +67,7 @@ class Pair:
         return answer
 
     def guarding(self, worker: Worker, action: Callable[[], Any]) -> Any:
-        """A failing reference is ours; a failing candidate is its own."""
+        """A failing candidate is its own; whose a failing reference is, blame.py finds out."""
         watch = self.background.get(worker)
         try:
             if watch is not None:
@@ -74,7 +75,8 @@ class Pair:
             return action()
         except WorkerFailure as failure:
             if worker is self.reference:
-                raise UnstableError(f"eager failed while it was timed: {failure.message}") from None
+                message = f"eager failed while it was timed: {failure.message}"
+                raise ReferenceFailedError(message, failure.kind) from None
             raise GraphFailure.of_worker(failure, "timed calls") from None
         finally:
             if watch is not None:
@@ -117,8 +119,7 @@ class Looks:
             self._pair.ask(worker, "deliver", items=items)
             seconds.append(time.perf_counter() - start)
         if in_full:
-            whole_block = num_calls / count
-            self.findings.deliveries_s.append((seconds[0] * whole_block, seconds[1] * whole_block))
+            self.findings.deliveries_s.append((seconds[0] / count, seconds[1] / count))
         chosen = set(self._generator.sample(positions, min(count, COMPARED_CALLS)))
         looked_at = [item for item in items if item["call"] in chosen]
         # all are read before any is compared: the oracle is delivered over them

@@ -74,8 +74,8 @@ class Bench:
         zygote = Zygote(num_threads=len(chosen))
         warm_tracing()  # seconds of imports, spent while the zygote imports too
         zygote.wait_until_ready()
-        others = [core for core in cores if core not in chosen] or cores
-        return cls(device, zygote, chosen, other_cores=others)
+        others = [core for core in cores if core not in chosen] if device.startswith("cuda") else chosen
+        return cls(device, zygote, chosen, other_cores=others or cores)
 
     def close(self) -> None:
         self.zygote.close()

@@ -48,6 +48,8 @@ MAX_UNMATCHED = 2
 """Variants that no rule matches, a kind, before the search for one that is matched ends: they say nothing."""
 _EPS = {"torch.float32": 2.0**-23, "torch.float16": 2.0**-10, "torch.bfloat16": 2.0**-7}
 
+_MAY_BE_THE_CANDIDATES = frozenset({"oom", "timeout", "killed", "died"})
+"""How eager fails beside a candidate that hogs the machine: nothing is learnt of the variant from it."""
 _SILENT = frozenset({Outcome.WRONG_SHAPE, Outcome.WRONG_DTYPE, Outcome.WRONG_VALUES, Outcome.INPUT_MUTATED})
 CURE = "take sizes and dtypes from the tensors, or raise an error for what the kernel does not serve"
 
@@ -131,7 +133,8 @@ def _check_one(session: Session, source: VariantSource, variant: Variant, level:
         message = _difference(session, variant, source.traced, level)
     except ReferenceFailedError as error:
         log.info("%s: no variant: %s", variant.text, error)
-        source.refuse(variant)
+        if error.kind not in _MAY_BE_THE_CANDIDATES:
+            source.refuse(variant)
         _drop_both(session, worker)
         return None
     except GraphFailure as failure:

@@ -188,7 +188,9 @@ def _death(status: int | None) -> str:
     if status is None:
         return "the process ended without an answer"
     if status < 0:
-        return f"the process was ended by {signal.Signals(-status).name}"
+        with contextlib.suppress(ValueError):  # a real-time signal has no name
+            return f"the process was ended by {signal.Signals(-status).name}"
+        return f"the process was ended by signal {-status}"
     if status > 128:
         with contextlib.suppress(ValueError):
             return f"the process was ended by {signal.Signals(status - 128).name}"

@@ -17,7 +17,7 @@ from typing import Any
 from scripts.arguments import add_device, add_json
 from scripts.cli import LOG_LEVELS, OneLineParser
 
-HELP = "Measure the harness: noise, clocks, speed, integrity, faults."
+HELP = "Measure the harness: noise, clocks, harness (speed), integrity, soak (faults)."
 
 BENCHES_DIR = Path(__file__).resolve().parent.parent / "benches"
 ORDER = ("noise", "clocks", "harness", "integrity", "soak")
