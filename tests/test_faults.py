@@ -170,7 +170,7 @@ def kill_candidate(running: Running, number: int = signal.SIGKILL) -> None:
 
 def test_one_kill_from_outside_is_not_the_candidates(running: Running) -> None:
     """The kernel's, or an administrator's: the graph is tried again on a fresh process."""
-    future = running.submit(AT_WORK.format(seconds=2.0))
+    future = running.submit(AT_WORK.format(seconds=0.5))
     killer = when_it_sleeps(running, lambda: kill_candidate(running))
     graph, _ = running.result(future)
     killer.join()
@@ -202,7 +202,7 @@ def test_a_stopped_candidate_is_a_timeout_and_goes(running: Running) -> None:
 def test_a_killed_judge_or_zygote_costs_one_try(running: Running, victim: str) -> None:
     judge_pid = running.judge_pid
     pid = judge_pid if victim == "judge" else running.zygote_pid
-    future = running.submit(AT_WORK.format(seconds=2.0))
+    future = running.submit(AT_WORK.format(seconds=0.5))
     when_it_sleeps(running, lambda: os.kill(pid, signal.SIGKILL)).join()
     graph, _ = running.result(future)
     assert graph.outcome is Outcome.CORRECT, graph.message

@@ -21,7 +21,7 @@ def daemon():
     os.setsid()
     if os.fork() == 0:
         os.setsid()
-        print(os.getpid(), flush=True)
+        os.write(1, b"%d\\n" % os.getpid())
         time.sleep(600)
     os._exit(0)
 """
@@ -39,7 +39,7 @@ if {refuse}:
     def refuse(flags):
         raise OSError(1, "Operation not permitted")
     syscalls.unshare = refuse
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\n" % os.getpid())
 state = namespaces.enter_namespaces()
 if os.fork() == 0:
     daemon()

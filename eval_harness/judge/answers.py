@@ -18,7 +18,7 @@ def nonsense(op: str, answer: dict[str, Any]) -> str | None:
     """What is wrong with a worker's answer to a request, or None."""
     for name, is_right in _FIELDS.get(op, {}).items():
         try:
-            is_proper = name in answer and is_right(answer[name])
+            is_proper = is_right(answer.get(name))
         except (ArithmeticError, ValueError, TypeError, RecursionError):
             is_proper = False  # such as an integer that no float holds
         if not is_proper:

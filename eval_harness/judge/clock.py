@@ -185,8 +185,8 @@ class PairedClock:
                     self._block(worker, list(range(num_calls)))
             self._load(windows, num_calls, fresh=False)
             # none knows which call of a block is its last one
-            count = self._generator.randint(math.ceil(SHORTEST_BLOCK * num_calls), num_calls)
-            order = self._generator.sample(range(num_calls), count)
+            count = self._session.sent.randint(math.ceil(SHORTEST_BLOCK * num_calls), num_calls)
+            order = self._session.sent.sample(range(num_calls), count)
             pairs.append(self._time_pair(order))
             if index == in_full:
                 looks.at_outputs(order, in_full=True)
@@ -225,7 +225,7 @@ class PairedClock:
 
         With one order for all pairs the side that was loaded last found its inputs in the caches: 1.5% on a CPU.
         """
-        message = windows.windows_message(num_calls, self._generator, fresh=fresh)
+        message = windows.windows_message(num_calls, self._session.sent, fresh=fresh)
         for worker in self._in_turn():
             self._pair.ask(worker, "load_windows", **message)
 

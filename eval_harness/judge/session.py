@@ -146,6 +146,8 @@ class Session:
         self.bench = bench
         self.protocol = protocol
         self.generator = random.Random(seed)
+        self.sent = random.Random(f"{seed} sent")
+        """For what the workers get to see, such as offsets and orders: what is drawn next must not follow from it."""
         self.started = time.monotonic()
         self.rules: list[RuleDescription] = []
         self.is_baseline = is_baseline
