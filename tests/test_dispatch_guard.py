@@ -16,7 +16,11 @@ from eval_harness.candidate_process.loading import load_pass
 
 CORPUS = Path(__file__).parent / "exploits"
 RECORDS = {path.parent.name: json.loads(path.read_text()) for path in sorted(CORPUS.glob("*/exploit.json"))}
-CAUGHT_HERE = [name for name, it in RECORDS.items() if it["layer"] == "dispatch" and it.get("device") != "cuda"]
+CAUGHT_HERE = [
+    name
+    for name, it in RECORDS.items()
+    if it["layer"] == "dispatch" and it.get("device") != "cuda" and not it.get("build")
+]
 HONEST = """
 import numba
 import numpy as np
