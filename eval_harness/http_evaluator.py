@@ -62,13 +62,14 @@ class HttpEvaluator:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"--address {url}: not a URL; give the service's, such as http://host:8000")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, parts.port
+        self._host, self._port = parts.hostname, parts.port
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._path = parts.path.rstrip("/")
         self._timeout_s, self._patience_s = timeout_s, patience_s
         self._connect_timeout_s, self._max_failures = connect_timeout_s, max_failures
         self._closed = threading.Event()
         self._mutex = threading.Lock()
-        self._connections: dict[int, http.client.HTTPConnection] = {}
+        self._connections: set[http.client.HTTPConnection] = set()
         self._pool = ThreadPoolExecutor(max_in_flight, thread_name_prefix="http-evaluation")
         self.device: str = self._service()["device"]
 
@@ -99,7 +100,7 @@ class HttpEvaluator:
         self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._mutex:
-            for connection in self._connections.values():
+            for connection in self._connections:
                 if connection.sock is not None:
                     with contextlib.suppress(OSError):
                         connection.sock.shutdown(socket.SHUT_RDWR)
@@ -143,10 +144,9 @@ class HttpEvaluator:
     def _exchange(self, method: str, path: str, body: bytes | None, *, timeout_s: float) -> tuple[int, dict[str, Any]]:
         """Status and answer. Raises _Unavailable for what is worth another try."""
         connection = self._connection()
-        key = id(connection)
         try:
             with self._mutex:
-                self._connections[key] = connection
+                self._connections.add(connection)
             connection.connect()
             connection.sock.settimeout(timeout_s)
             connection.request(method, self._path + path, body, {"Content-Type": "application/json"})
@@ -157,7 +157,7 @@ class HttpEvaluator:
             raise _Unavailable(f"{type(error).__name__}: {error}") from None
         finally:
             with self._mutex:
-                self._connections.pop(key, None)
+                self._connections.discard(connection)
             connection.close()
         if status in _UNAVAILABLE and method == "POST":
             seconds = float(retry_after) if retry_after and retry_after.isdigit() else None
@@ -171,7 +171,7 @@ class HttpEvaluator:
         return status, answer
 
     def _connection(self) -> http.client.HTTPConnection:
-        if self._scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=self._connect_timeout_s, context=context)
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._connect_timeout_s)
+        host, port, timeout_s = self._host, self._port, self._connect_timeout_s
+        if self._tls is not None:
+            return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)

@@ -59,7 +59,7 @@ class JudgePool:
         self._waiting: list[Job] = []
         self._order = itertools.count()
         self._metrics = PoolMetrics()
-        self._closed = self._joined = False
+        self._closed = False
         self._slots = [Slot(judge) for judge in judges]
         self._threads = [threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in self._slots]
         for thread in self._threads:
@@ -138,9 +138,9 @@ class JudgePool:
     def close(self, *, grace_s: float = CLOSE_GRACE_S) -> None:
         """Cancel what waits, finish what runs within grace_s, end the judges."""
         with self._condition:
-            if self._joined:
+            if self._closed:
                 return
-            self._closed = self._joined = True
+            self._closed = True
             waiting = list(self._waiting)
             for slot in self._slots:
                 if slot.state == "starting" or grace_s <= 0:

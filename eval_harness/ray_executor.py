@@ -28,7 +28,7 @@ from ray.exceptions import (
 from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.errors import HarnessError, JudgeError, MachineLostError, UserError
-from eval_harness.judge_pool import DEFAULT_MAX_WAITING, JudgePool
+from eval_harness.judge_pool import CLOSE_GRACE_S, DEFAULT_MAX_WAITING, JudgePool
 from eval_harness.pool_records import Progress
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.ray_actor import judge_actor_class
@@ -183,9 +183,9 @@ class RayExecutor(JudgePool):
         judges = [RayJudge(judge_device, options, start_timeout_s=start_timeout_s) for _ in range(count)]
         super().__init__(judges, progress=progress, max_waiting=max_waiting)
 
-    def close(self, *, grace_s: float | None = None) -> None:
+    def close(self, *, grace_s: float = CLOSE_GRACE_S) -> None:
         """As JudgePool.close; leaves the cluster if this executor entered it."""
-        super().close(**({} if grace_s is None else {"grace_s": grace_s}))
+        super().close(grace_s=grace_s)
         if self._connected_here:
             self._connected_here = False
             ray.shutdown()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from data.task import Task
 from eval_harness.candidate import Candidate
-from eval_harness.errors import HarnessError, JudgeError, MachineLostError, ReferenceFailedError
+from eval_harness.errors import HarnessError, JudgeError, MachineLostError
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.scores import score_verdict
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict
@@ -46,8 +46,6 @@ class Tries:
     """Tries that have ended."""
     num_judges_lost: int = 0
     num_machines_lost: int = 0
-    unstable: Verdict | None = None
-    """The last incomplete verdict."""
 
     @property
     def next_seed(self) -> int:
@@ -62,15 +60,13 @@ class Tries:
     def book_verdict(self, verdict: Verdict) -> Verdict | None:
         """The verdict that ends the evaluation, or None: try again."""
         self.num_tries += 1
-        if verdict.complete:
+        if verdict.complete or self.num_tries >= MAX_TRIES:
             return verdict
-        self.unstable = verdict
-        return self._last_word(None, verdict.device)
+        log.warning("evaluation of %s: an UNSTABLE verdict; trying again", self.task.task_id)
+        return None
 
     def book_failure(self, error: HarnessError, device: str) -> Verdict | None:
         """The verdict that a failed try ends in, or None: try again. Raises the error that ends the evaluation."""
-        if isinstance(error, ReferenceFailedError):
-            raise error
         if isinstance(error, MachineLostError):
             self.num_machines_lost += 1
             if self.num_machines_lost > MAX_MACHINES_LOST:
@@ -79,15 +75,9 @@ class Tries:
             return None
         self.num_tries += 1
         self.num_judges_lost += isinstance(error, JudgeError)
-        return self._last_word(error, device)
-
-    def _last_word(self, error: HarnessError | None, device: str) -> Verdict | None:
         if self.num_tries < MAX_TRIES:
-            log.warning("evaluation of %s: %s; trying again", self.task.task_id, error or "an UNSTABLE verdict")
+            log.warning("evaluation of %s: %s; trying again", self.task.task_id, error)
             return None
-        if error is None:
-            assert self.unstable is not None
-            return self.unstable
         if self.num_judges_lost == MAX_TRIES and isinstance(self.candidate, Candidate):
             return brought_down(self.candidate, self.task, self.protocol, device, str(error))
         raise error

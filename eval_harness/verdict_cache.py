@@ -58,7 +58,7 @@ class VerdictCache:
         except OSError as error:
             raise UserError(f"{self.root}: no place for the verdict cache ({error.strerror}); give another") from None
         self._mutex = threading.Lock()
-        self._num_bytes = self._size()
+        self._num_bytes = sum(size for _, size, _ in self._entries())
 
     def get(self, key: str) -> Verdict | None:
         """The stored verdict, or None. An entry that cannot be read is dropped."""
@@ -96,11 +96,7 @@ class VerdictCache:
                 self._evict()
 
     def _evict(self) -> None:
-        entries = []
-        for path in self.root.glob("*/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                entries.append((status.st_mtime, status.st_size, path))
+        entries = self._entries()
         left = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries, key=lambda entry: entry[0]):
             if left <= KEPT_SHARE * self.max_bytes:
@@ -109,12 +105,14 @@ class VerdictCache:
             left -= size
         self._num_bytes = left
 
-    def _size(self) -> int:
-        total = 0
+    def _entries(self) -> list[tuple[float, int, Path]]:
+        """Time of last use, size and path of every file."""
+        found = []
         for path in self.root.glob("*/*"):
             with contextlib.suppress(OSError):
-                total += path.stat().st_size
-        return total
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        return found
 
     def _path(self, key: str) -> Path:
         return self.root / key[:2] / f"{key}.json"

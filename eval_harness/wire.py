@@ -26,6 +26,7 @@ from eval_harness.errors import (
     UserError,
 )
 from eval_harness.presets import EvaluationProtocol, load_protocol
+from eval_harness.retries import SEED_BITS
 from eval_harness.verdict import Verdict
 
 WIRE_VERSION = 1
@@ -91,7 +92,7 @@ class EvaluationRequest(BaseModel):
     protocol: str = "strict"
     overrides: dict[str, Any] = {}
     """Of the protocol's fields."""
-    seed: int | None = Field(default=None, ge=0, lt=1 << 48)
+    seed: int | None = Field(default=None, ge=0, lt=1 << SEED_BITS)
     """None: a secret one, drawn by the answering side."""
 
     @model_validator(mode="before")

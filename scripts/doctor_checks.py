@@ -65,8 +65,10 @@ class Examination:
 def examine_machine(device: str, *, noise_seconds: float | None) -> Examination:
     """Every check, cheap ones first; noise_seconds None leaves the timing noise out. Raises HarnessError if an honest
     worker does not start."""
-    findings = [Finding("python", "ok", platform.python_version()), *_size(), *_libraries(), *_compilers(), *_gpus()]
-    facts: dict[str, Any] = {"device": device, "machine": describe_machine(), "versions": library_versions()}
+    machine = describe_machine()
+    findings = [Finding("python", "ok", platform.python_version()), *_size(machine), *_libraries(), *_compilers()]
+    findings += _gpus(machine["gpus"])
+    facts: dict[str, Any] = {"device": device, "machine": machine, "versions": library_versions()}
     sharing = None
     if device.startswith("cuda"):
         sharing = gpu_sharing.look(device)
@@ -96,8 +98,8 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _size() -> list[Finding]:
-    facts, disk = describe_machine(), shutil.disk_usage(".").free / 2**30
+def _size(facts: dict[str, Any]) -> list[Finding]:
+    disk = shutil.disk_usage(".").free / 2**30
     cores, memory = facts["num_cores"], facts["memory_gib"]
     few = "" if cores >= MIN_CORES else "timings need a core for the judge beside the one that is measured"
     findings = [Finding("cores", "optional" if few else "ok", str(cores), few)]
@@ -144,8 +146,7 @@ def _compilers() -> list[Finding]:
     return findings
 
 
-def _gpus() -> list[Finding]:
-    gpus = list_gpus()
+def _gpus(gpus: list[dict[str, str]]) -> list[Finding]:
     if not gpus:
         return [Finding("GPU", "optional", "none found", "--device cuda needs an NVIDIA GPU; --device cpu works here")]
     shown = "; ".join(f"{gpu['name']} {gpu['memory']} (driver {gpu['driver']})" for gpu in gpus)

@@ -6,17 +6,12 @@ No host name and no user name: records are published. Never imports torch.
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
-import subprocess
 from typing import Any
 
-from eval_harness import machine
+from eval_harness import gpu_sharing, machine
 
 TRAINING_LIBRARIES = ("peft", "accelerate", "datasets", "deepspeed")
 """Beside those that an evaluation depends on."""
-
-NVIDIA_SMI_TIMEOUT_S = 20.0
-"""A wedged driver makes nvidia-smi hang; the record is then written without GPUs."""
 
 
 def library_versions() -> dict[str, str]:
@@ -37,12 +32,6 @@ def describe_machine() -> dict[str, Any]:
 
 def list_gpus() -> list[dict[str, str]]:
     """What nvidia-smi says of each GPU: name, memory, driver. Empty where there is none."""
-    if shutil.which("nvidia-smi") is None:
-        return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=NVIDIA_SMI_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines() if line.strip()]
+    answer = gpu_sharing.query("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader") or ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
     return [dict(zip(("name", "memory", "driver"), row, strict=True)) for row in rows if len(row) == 3]

@@ -15,6 +15,7 @@ import pytest
 
 from eval_harness import confinement_layers
 from eval_harness.candidate_process.confinement import probe_layers
+from eval_harness.process_tree import children
 from tests.confined_child import FORK_AND_CONFINE, ROOT, run_child
 
 LAYERS = set(confinement_layers.LAYERS)
@@ -185,17 +186,6 @@ def test_an_ordinary_user_gets_the_same_layers(report: dict) -> None:
     assert first == report["state"]
 
 
-def children_of(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
 def test_the_confined_process_dies_with_its_chain() -> None:
     body = "print(json.dumps({}), flush=True)\nimport time\ntime.sleep(60)\n"
     command = [sys.executable, "-c", FORK_AND_CONFINE + body, str(ROOT), "{}"]
@@ -203,8 +193,8 @@ def test_the_confined_process_dies_with_its_chain() -> None:
         try:
             assert starter.stdout is not None
             starter.stdout.readline()
-            (outer,) = children_of(starter.pid)
-            (inner,) = children_of(outer)
+            (outer,) = children(starter.pid)
+            (inner,) = children(outer)
             os.kill(outer, signal.SIGKILL)
             deadline = time.monotonic() + 10
             while Path(f"/proc/{inner}").exists() and time.monotonic() < deadline:

@@ -14,6 +14,7 @@ import pytest
 from data.graph import MalformedGraphError
 from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
+from eval_harness.process_tree import descendants, is_running
 from eval_harness.verdict import Outcome
 from tests.helpers import (
     ADD_LAYER_NORM_PASS,
@@ -184,8 +185,8 @@ def test_no_process_is_left_behind():
     with LocalExecutor("cpu") as running:
         evaluate(running, add_relu_mul_pass())
         judge_pid = running._judges[0]._process.pid
-        assert _descendants(judge_pid)
-        members = [judge_pid, *_descendants(judge_pid)]
+        assert descendants(judge_pid)
+        members = [judge_pid, *descendants(judge_pid)]
     assert not _alive_after(members, seconds=10)
 
 
@@ -202,9 +203,9 @@ def test_a_killed_supervisor_leaves_nothing_running(tmp_path):
     supervisor = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert supervisor.stdout.readline() == "started\n"
     deadline = time.monotonic() + 60
-    while len(_descendants(supervisor.pid)) < 5 and time.monotonic() < deadline:
+    while len(descendants(supervisor.pid)) < 5 and time.monotonic() < deadline:
         time.sleep(0.2)
-    members = _descendants(supervisor.pid)
+    members = descendants(supervisor.pid)
     assert len(members) >= 5
     supervisor.kill()
     supervisor.wait()
@@ -215,39 +216,19 @@ def test_a_killed_judge_takes_its_workers_with_it_and_is_replaced():
     with LocalExecutor("cpu") as running:
         evaluate(running, add_relu_mul_pass())
         judge_pid = running._judges[0]._process.pid
-        members = [judge_pid, *_descendants(judge_pid)]
+        members = [judge_pid, *descendants(judge_pid)]
         os.kill(judge_pid, signal.SIGKILL)
         assert not _alive_after(members, seconds=10)
         assert only(evaluate(running, add_relu_mul_pass())).outcome is Outcome.CORRECT
 
 
-def _descendants(pid: int) -> list[int]:
-    listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    children: dict[int, list[int]] = {}
-    for line in listing.splitlines():
-        child, parent = map(int, line.split())
-        children.setdefault(parent, []).append(child)
-    found, frontier = [], [pid]
-    while frontier:
-        frontier = [child for parent in frontier for child in children.get(parent, [])]
-        found += frontier
-    return found
-
-
 def _alive_after(pids: list[int], *, seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
     while True:
-        alive = [pid for pid in pids if _is_running(pid)]
+        alive = [pid for pid in pids if is_running(pid)]
         if not alive or time.monotonic() > deadline:
             return alive
         time.sleep(0.1)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_graph_that_may_not_run_is_the_users_mistake_and_nobodys_score(executor):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
 from pydantic import BaseModel, ConfigDict
 
+from eval_harness.scores import geometric_mean
 from trajectories.ledger import Ledger
 from trajectories.record import Usage
 from trajectories.store import TrajectoryStore, is_finished
@@ -94,8 +94,7 @@ def summarise(
 
 
 def _mean_ratio(ratios: Iterable[float | None]) -> float | None:
-    logs = [math.log(ratio) for ratio in ratios if ratio]
-    return math.exp(sum(logs) / len(logs)) if logs else None
+    return geometric_mean([ratio for ratio in ratios if ratio])
 
 
 def _median(values: Iterable[float]) -> float | None:

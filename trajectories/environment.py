@@ -8,7 +8,6 @@ do wrong is a HarnessError, raised out of step, never a score.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from eval_harness.candidate import Candidate, MalformedCandidateError
 from eval_harness.errors import HarnessError
 from eval_harness.executor import Evaluator
 from eval_harness.presets import EvaluationProtocol, load_protocol
+from eval_harness.retries import draw_seed
 from eval_harness.verdict import Verdict
 from eval_harness.verdict_text import render_feedback
 from trajectories.prompts import PromptConfig, render_messages
@@ -29,7 +29,6 @@ from trajectories.record import EvaluationRecord, Message, StopReason, ToolCall
 from trajectories.tools import PASS_EVALUATOR, MalformedCallError, clip, edit_files, parse_arguments
 from trajectories.workspace import Workspace
 
-SEED_BITS = 48
 _POLL_S = 0.5
 """How often a wait for a verdict looks whether the run was cancelled."""
 
@@ -224,7 +223,7 @@ def evaluate_with_retries(
     Raises HarnessError after the last try; an UNSTABLE verdict of the last try is returned as it is.
     """
     for tries_left in range(max_retries, -1, -1):
-        seed = secrets.randbits(SEED_BITS) if is_fresh else None
+        seed = draw_seed() if is_fresh else None
         future = evaluator.submit(candidate, task, protocol=protocol, seed=seed)
         while not future.done():  # wait() alone does not end for a future that was cancelled before it ran
             wait([future], timeout=_POLL_S)

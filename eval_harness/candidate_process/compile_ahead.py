@@ -21,15 +21,12 @@ from eval_harness.tensor_exchange import DTYPES
 
 def compile_ahead(
     calls: Sequence[Mapping[str, Any]], rules: Mapping[str, Callable[..., Any]], device: torch.device
-) -> int:
-    """calls: {rule, args: [{tensor: {shape, stride, dtype}} | {value: literal}]}. Returns how many went through."""
-    num_done = 0
+) -> None:
+    """calls: {rule, args: [{tensor: {shape, stride, dtype}} | {value: literal}]}."""
     with _launching_nothing() as is_possible:
         for call in calls if is_possible else ():
             with contextlib.suppress(Exception):
                 rules[call["rule"]](*[_argument(item, device) for item in call["args"]])
-                num_done += 1
-    return num_done
 
 
 def _argument(item: Mapping[str, Any], device: torch.device) -> Any:

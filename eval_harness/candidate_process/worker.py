@@ -90,7 +90,7 @@ class Worker:
         torch.backends.cudnn.allow_tf32 = False
         self.pulse = torch.zeros(1024, device=self.device)
         self._synchronize()
-        return {"confinement": self.confinement, "pid": os.getpid(), "num_threads": self.num_threads}
+        return {"confinement": self.confinement}
 
     def probe(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Whether the device still computes."""
@@ -147,14 +147,15 @@ class Worker:
         return {}
 
     def pin(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Bind every thread to the cores on which both sides are timed. Until then compilers may use all cores."""
+        """Bind every thread to the cores on which both sides are timed."""
         _bind_all_threads(message["cores"])
         return {}
 
     def compile_ahead(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Compile for a graph and launch nothing, away from the core on which another pair may be timed."""
         _bind_all_threads(message["cores"])
-        return {"num_done": compile_ahead.compile_ahead(message["calls"], self.rules, self.device)}
+        compile_ahead.compile_ahead(message["calls"], self.rules, self.device)
+        return {}
 
     def call(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Run one set and keep its outputs. Reports their shapes, dtypes, strides and devices."""

@@ -176,13 +176,12 @@ class PairedClock:
             # on content of its own: what a block has run, or will run, must not be seen twice
             self._load(windows, num_calls, fresh=False)
             looks.at_guarded_call(num_calls)
+        self._load(windows, num_calls, fresh=True)
+        for watch in self._pair.background.values():
+            watch.look_for_children()
+        for worker in self._pair.both:
+            self._block(worker, list(range(num_calls)))
         for index in range(num_pairs):
-            if index == 0:
-                self._load(windows, num_calls, fresh=True)
-                for watch in self._pair.background.values():
-                    watch.look_for_children()
-                for worker in self._pair.both:
-                    self._block(worker, list(range(num_calls)))
             self._load(windows, num_calls, fresh=False)
             # none knows which call of a block is its last one
             count = self._session.sent.randint(math.ceil(SHORTEST_BLOCK * num_calls), num_calls)

@@ -13,7 +13,7 @@ from eval_harness.tracing import TracedGraph
 
 def load_rewritten(session: Session, traced: TracedGraph, rewritten: Rewrite) -> None:
     """Eager and the rewritten graph. Raises GraphFailure (candidate), ReferenceFailedError."""
-    eager = _eager_fields(traced)
+    eager = eager_request(traced)
     fields: dict[str, Any] = eager | {
         "kind": "rewritten",
         "ir": rewritten.ir.to_json(),
@@ -27,16 +27,17 @@ def load_baseline(session: Session, traced: TracedGraph, baseline: str) -> None:
     """Eager, and the baseline by name. Raises GraphFailure (baseline), ReferenceFailedError."""
     how = "direct" if baseline == EAGER else baseline
     how = "inductor_guarded" if how == INDUCTOR and session.protocol.apply == "compile" else how
-    fields = _eager_fields(traced)
+    fields = eager_request(traced)
     _load(session, fields, fields, how=how)
 
 
 def load_eager(session: Session, traced: TracedGraph) -> None:
     """Eager in the reference alone. Raises ReferenceFailedError."""
-    session.ask_reference("load_graph", apply="direct", **_eager_fields(traced))
+    session.ask_reference("load_graph", apply="direct", **eager_request(traced))
 
 
-def _eager_fields(traced: TracedGraph) -> dict[str, Any]:
+def eager_request(traced: TracedGraph) -> dict[str, Any]:
+    """Fields of a load_graph request for eager, but for `apply`."""
     graph = traced.graph
     return {
         "kind": "eager",

@@ -13,6 +13,7 @@ from eval_harness.comparison import OutputMeta
 from eval_harness.errors import ReferenceFailedError
 from eval_harness.judge.clock import PairedClock
 from eval_harness.judge.correctness import GraphFailure
+from eval_harness.judge.graph_loading import eager_request
 from eval_harness.judge.looks import UnstableError
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import WorkerFailure
@@ -94,16 +95,8 @@ def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> 
     """
     (twin,) = session.bench.fork("reference")
     try:
-        twin.ask(
-            "load_graph",
-            timeout_s=session.protocol.graph_timeout_s,
-            kind="eager",
-            apply="direct",
-            name=graph.name,
-            files=dict(graph.files),
-            arguments=list(graph.arguments),
-            ir=session.bench.trace(graph).ir.to_json(),
-        )
+        request = eager_request(session.bench.trace(graph))
+        twin.ask("load_graph", timeout_s=session.protocol.graph_timeout_s, apply="direct", **request)
         clock = PairedClock(session, graph, metas, candidate=twin, reference=session.reference)
         estimate = clock.measure(floor=0.0).estimate
     except (UnstableError, GraphFailure, WorkerFailure, ReferenceFailedError) as error:

@@ -7,19 +7,20 @@ decides) and a larger one. For `passwright doctor` and benches; an evaluation me
 from __future__ import annotations
 
 import math
-import secrets
 import statistics
 import time
 from dataclasses import dataclass
 
 from data.graph import META_CLASS_PREFIX, Graph
 from eval_harness.errors import HarnessError
-from eval_harness.judge.clock import PairedClock, UnstableError
+from eval_harness.judge.clock import PairedClock
 from eval_harness.judge.correctness import GraphFailure, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
 from eval_harness.judge.graph_loading import load_baseline
+from eval_harness.judge.looks import UnstableError
 from eval_harness.judge.session import EAGER, Bench, Session
 from eval_harness.presets import load_protocol
+from eval_harness.retries import draw_seed
 
 _SHAPES = {"cpu": {"small": (64, 256), "large": (1024, 1024)}, "cuda": {"small": (64, 256), "large": (8192, 2048)}}
 MIN_RUNS = 2
@@ -58,7 +59,7 @@ def measure_noise_floor(device: str, seconds: float = 8.0) -> list[NoisePoint]:
 
 def _measure(bench: Bench, name: str, shape: tuple[int, int], seconds: float) -> NoisePoint:
     graph = _graph(name, shape)
-    session = Session(bench, load_protocol("strict"), secrets.randbits(48), is_baseline=True)
+    session = Session(bench, load_protocol("strict"), draw_seed(), is_baseline=True)
     ratios: list[float] = []
     half_widths: list[float] = []
     latencies: list[float] = []

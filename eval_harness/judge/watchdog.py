@@ -53,8 +53,6 @@ class MemoryWatchdog:
         self._reserve = min(reserve, self._available_at_start // 2)
         self.limit = int(limit_share * self._available_at_start)
         """Bytes that the worker's processes may hold."""
-        self.peak = 0
-        """The most that was measured, in bytes; 0 while there was no reason to measure."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="memory-watchdog")
         self._thread.start()
@@ -87,7 +85,6 @@ class MemoryWatchdog:
 
     def _measure(self, dropped: int, available: int) -> tuple[tuple[str, str] | None, int]:
         held = memory.held_bytes([self._root, *descendants(self._root)])
-        self.peak = max(self.peak, held)
         if held > self.limit:
             return ("oom", f"held {_gib(held)} of host memory, over the limit of {_gib(self.limit)}"), held
         if available < self._reserve:

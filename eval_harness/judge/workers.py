@@ -75,15 +75,6 @@ class Worker:
         """From now on it is killed if it holds more than this share of the memory available now."""
         self._watchdog = MemoryWatchdog(self.pid, limit_share, self._end_for_excess)
 
-    @property
-    def memory_peak(self) -> int:
-        """Bytes of host memory, as far as there was reason to measure."""
-        return self._watchdog.peak if self._watchdog else 0
-
-    @property
-    def memory_limit(self) -> int:
-        return self._watchdog.limit if self._watchdog else 0
-
     def ask(self, op: str, *, timeout_s: float, descriptors: tuple[int, ...] = (), **fields: Any) -> dict[str, Any]:
         """Send a request and wait for its answer. Raises WorkerFailure; after "timeout" and "died" it is gone."""
         self.post(op, timeout_s=timeout_s, descriptors=descriptors, **fields)

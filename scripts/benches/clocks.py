@@ -9,7 +9,6 @@ expert's; they run in confined processes as in an evaluation.
 from __future__ import annotations
 
 import argparse
-import secrets
 import statistics
 from typing import Any
 
@@ -77,9 +76,10 @@ def _one_pass(bench: Any, name: str, candidate: Any, graphs: Any) -> list[dict[s
     from eval_harness.judge.graph_timing import measure_speedup
     from eval_harness.judge.session import Session
     from eval_harness.presets import load_protocol
+    from eval_harness.retries import draw_seed
     from eval_harness.rewriting import rewrite
 
-    session = Session(bench, load_protocol("strict"), secrets.randbits(48))
+    session = Session(bench, load_protocol("strict"), draw_seed())
     rows = []
     try:
         session.load_candidate(candidate)

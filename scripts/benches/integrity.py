@@ -9,6 +9,7 @@ A cheat is stopped when it ends in a violation, a wrong outcome, or no gain over
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import statistics
 import time
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     device = check_device(args.device)
     cheats = [entry for entry in load_corpus(args.corpus, EXPLOIT_FILE, only=args.only) if entry.runs_on(device)]
     everyone = [entry for entry in load_corpus(args.honest, HONEST_FILE) if entry.runs_on(device)]
-    honest = [entry for entry in load_corpus(args.honest, HONEST_FILE, only=args.only) if entry.runs_on(device)]
+    honest = [entry for entry in everyone if fnmatch.fnmatch(entry.name, args.only)]
     say(f"bench integrity: {len(cheats)} cheats and {len(honest)} honest passes on {device}")
     started = time.monotonic()
     with LocalExecutor(device) as executor:

@@ -53,10 +53,6 @@ class Run:
     disabled: str | None = None
     """The layer that was off."""
 
-    @property
-    def is_stopped(self) -> bool:
-        return self.ends in ("violation", "wrong", "no gain")
-
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import secrets
 import statistics
 import time
 from typing import Any
@@ -140,9 +139,10 @@ def _one_pair(
     from eval_harness.judge.looks import UnstableError
     from eval_harness.judge.session import EAGER, Session
     from eval_harness.presets import load_protocol
+    from eval_harness.retries import draw_seed
 
     runs = []
-    session = Session(bench, load_protocol(protocols[0]), secrets.randbits(48))
+    session = Session(bench, load_protocol(protocols[0]), draw_seed())
     try:
         for graph in graphs:
             load_baseline(session, bench.trace(graph), EAGER)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval_harness import gpu_sharing
 from eval_harness.errors import HarnessError
 from eval_harness.executor import LocalExecutor
 from eval_harness.process_tree import children, descendants, is_running
@@ -27,7 +26,6 @@ from scripts.arguments import check_device, say
 from scripts.benches.fault_passes import fault_task
 from scripts.benches.output import Target, machine_facts, render_table, report
 from scripts.benches.soak_cases import Case, draw_cases
-from scripts.verbs.bench import add_common_arguments
 
 HELP = "Evaluate hundreds of honest, wrong and harmful passes in a row: none lost, memory flat, nothing left."
 
@@ -83,7 +81,6 @@ class Soak:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num", type=int, default=300, metavar="N", help="evaluations (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="order of the cases (default 0)")
-    add_common_arguments(parser, "soak")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -159,13 +156,10 @@ def _rss_kib(pid: str) -> int:
 
 def _device_kib(device: str) -> int:
     """Memory in use on the GPU, by whoever; the driver is asked, so that no context is made here."""
-    index = device.partition(":")[2] or "0"
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", index]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-        return 1024 * int(done.stdout.strip())
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return 0
+    gpu = gpu_sharing.whole_gpu(device)
+    fields = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    answer = gpu_sharing.query(f"--id={gpu}", *fields) if gpu else None
+    return 1024 * int(answer) if answer and answer.strip().isdigit() else 0
 
 
 def _num_descriptors(pid: int) -> int:
@@ -224,9 +218,3 @@ def _render(soak: Soak, names: Sequence[str]) -> str:
             f"after warm-up, {last.num_descriptors} at the end",
         ]
     )
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=HELP)
-    add_arguments(parser)
-    sys.exit(run(parser.parse_args()))
