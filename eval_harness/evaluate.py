@@ -107,10 +107,10 @@ class _Evaluation:
 
     def _time_some(self, session: Session, stages: GraphStages, verdicts: list[GraphVerdict]) -> None:
         """Time a secret stratified choice of the graphs that may be timed, in secret order, while there is time."""
-        by_name = {graph.name: graph for graph in self.task.graphs}
+        graphs = self.task.graphs
 
         def size(index: int) -> int:
-            return sum(spec.num_elements for spec in by_name[verdicts[index].graph].specs.values())
+            return sum(spec.num_elements for spec in graphs[index].specs.values())
 
         eligible = [index for index, verdict in enumerate(verdicts) if may_be_timed(verdict)]
         strata = size_strata(eligible, size, self.protocol.max_timed_graphs or len(eligible))
@@ -121,7 +121,7 @@ class _Evaluation:
             others = list(stratum)
             if session.seconds_left() > 0:
                 index = others.pop(session.generator.randrange(len(others)))
-                verdicts[index] = stages.time(by_name[verdicts[index].graph], verdicts[index])
+                verdicts[index] = stages.time(graphs[index], verdicts[index])
                 num_timed += verdicts[index].speedup is not None
                 for other in others:
                     verdicts[other] = as_drawn(not_timed(verdicts[other], choice), verdicts[index])

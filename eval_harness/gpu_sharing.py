@@ -153,8 +153,9 @@ def record(device: str) -> dict[str, Any]:
     at, facts = _remembered.get(device, (0.0, {}))
     if not facts or time.monotonic() - at > REMEMBERED_S:
         sharing = look(device)
-        facts = {"mig": None, "mps": mps_is_there(), "other_processes": None}
-        if sharing is not None:
+        if sharing is None:
+            facts = {"mig": None, "mps": mps_is_there(), "other_processes": None}
+        else:
             facts = {"mig": sharing.mig, "mps": sharing.mps, "other_processes": len(sharing.others)}
             warnings = [f"{fact}: {cure}" for fact, cure in sharing.warnings()]
             facts |= {"gpu_warnings": warnings} if warnings else {}

@@ -10,6 +10,7 @@ answer for that. Not on a CPU, where nothing tells one loop from another.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,13 +60,18 @@ class ReplacementTrace:
 
 
 def own_kernel_names(files: Mapping[str, str]) -> frozenset[str]:
-    """Names of the kernels that a pass folder's sources define: Triton, numba.cuda, and __global__ in any text.
+    """Names of the kernels that a pass folder's sources define: Triton, numba.cuda, and __global__ in source files.
 
     files: relative path -> text. Files that cannot be parsed define none.
     """
+    return _own_kernel_names(tuple(files.items()))
+
+
+@functools.lru_cache(maxsize=4)  # asked once for each graph of a task
+def _own_kernel_names(files: tuple[tuple[str, str], ...]) -> frozenset[str]:
     found: set[str] = set()
     trees: dict[str, ast.Module] = {}
-    for path, text in files.items():
+    for path, text in files:
         if path.endswith(_SOURCES):
             found |= set(_GLOBAL.findall(_COMMENT.sub(" ", text)))
         if path.endswith(".py"):

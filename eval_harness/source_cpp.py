@@ -49,7 +49,7 @@ _MESSAGES: tuple[tuple[re.Pattern[str], str], ...] = (
 )  # fmt: skip
 _ASM = re.compile(r"\b(asm|__asm__|__asm)\b")
 _ASM_DENIED = re.compile(
-    r"\.(\d*byte|long|quad|word|short|hword|int|octa|ascii\w*|string\w*|fill|incbin|section|text|data|globl|global_never|org)"
+    r"\.(\d*byte|long|quad|word|short|hword|int|octa|ascii\w*|string\w*|fill|incbin|section|text|data|globl|org)"
     r"(\s|\b\s*0x)|\b(syscall|sysenter|svc|int\s+\$?0x80|globaltimer|clock(64)?)\b|%%[re]?(ax|bx|cx|dx|si|di|sp|bp|ip)\b"
 )
 _NOT_A_VARIABLE = re.compile(
@@ -105,13 +105,14 @@ def check_cpp(text: str, defined_elsewhere: str = "") -> Iterator[tuple[int, str
         for match in pattern.finditer(code):
             yield line_of(match), message
     found = declarations(code)
-    defined = _defined(code, found) | _defined(*_other(defined_elsewhere))
+    other_code, other_found = _other(defined_elsewhere)
+    defined = _defined(code, found) | _defined(other_code, other_found) | names.CALLS
     for match in _CALL.finditer(code):
         name = match.group(1)
-        known = name in defined | names.CALLS or names.CUDA_RUNTIME.fullmatch(name)
+        known = name in defined or names.CUDA_RUNTIME.fullmatch(name)
         if not known and not names.CALL_PATTERNS.fullmatch(name):
             yield line_of(match), f"{name}() is not defined here; a pass calls its own functions, maths and intrinsics"
-    others = _function_names(_other(defined_elsewhere)[1])
+    others = _function_names(other_found)
     yield from _check_declarations(found, without_literals(text, keep_strings=True), others)
 
 

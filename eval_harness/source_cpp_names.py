@@ -67,7 +67,6 @@ CALL_PATTERNS = re.compile(
     r"(exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|saturate|frcp|tanh)f|v[a-z]+[24]|dp[24]a\w*|"
     r"isShared|isGlobal|cvta\w+|pipeline_\w+|restrict__|assume|nv_cvt_\w+|nv_fp8\w*|cudaCvt\w*)"
 )
-QUALIFIERS = words("std cuda cg cooperative_groups cub nvcuda wmma at torch c10 aten detail py pybind11")
 STD = words(
     """
     max min vector array tuple pair make_tuple make_pair tie get move forward swap abs fabs sqrt exp exp2 log log2 log1p

@@ -53,7 +53,6 @@ class Function:
 class Class:
     """A class of the folder: its methods by name, its fields in the order of a dataclass."""
 
-    identifier: str
     methods: dict[str, str]
     fields: list[str]
 
@@ -110,7 +109,7 @@ class Flow:
                 identifier = f"class {parent.identifier}.{node.name}@{node.lineno}"
                 fields = [item.target.id for item in node.body
                           if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)]  # fmt: skip
-                inner_owner = self.classes[identifier] = Class(identifier, {}, fields)
+                inner_owner = self.classes[identifier] = Class({}, fields)
                 self.by_node[id(node)] = identifier
             elif owner is not None:
                 inner_owner = owner if isinstance(node, ast.If | ast.Try) else None

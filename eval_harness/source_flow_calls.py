@@ -100,7 +100,7 @@ class Expressions(Operators):
             elif (function := self.flow.functions.get(identifier)) is not None and function.kernel:
                 results.append(self._kernel(node, function, positional, keywords))
             else:
-                from_import = self.function.runs_at_import and self._is_import_context()
+                from_import = self._is_import_context()
                 inside = self.flow.enter(functions_of(identifier), positional, keywords, from_import=from_import)
                 results.append(inside if inside is not None else CLEAN)
         if not results:
@@ -112,7 +112,8 @@ class Expressions(Operators):
 
     def _is_import_context(self) -> bool:
         node = self.function.node
-        return not (isinstance(node, ast.FunctionDef) and node.name == "replacement_func")
+        is_factory = isinstance(node, ast.FunctionDef) and node.name == "replacement_func"
+        return self.function.runs_at_import and not is_factory
 
     def _builtin(self, node: ast.Call, name: str, positional: list[Value], keywords: dict[str, Value]) -> Value:
         found = self._builtin_result(node, name, positional, keywords)
@@ -179,7 +180,7 @@ class Expressions(Operators):
             result = self.flow.enter(function, [join([iterable.elements(), *positional[2:]]), iterable.elements()], {})
             if result is not None and not any(f.startswith(("builtin:", "library:")) for f in function.functions):
                 return result
-        if name in allowed.TORCH_ALLOCATION and self.function.runs_at_import and self._is_import_context():
+        if name in allowed.TORCH_ALLOCATION and self._is_import_context():
             message = f"{name}() runs when the file is imported; allocate inside the replacement"
             self.flow.found(self.scope, node, "source.import-time", message)
         if name in ("torch.as_strided", "numpy.ndarray"):
@@ -215,7 +216,7 @@ class Expressions(Operators):
     def _kernel(self, node: ast.Call, kernel: Function, positional: list[Value], keywords: dict[str, Value]) -> Value:
         given = [*positional, *keywords.values()]
         is_launch = kernel.kernel == "triton" or any(value.holds_array for value in given)
-        if is_launch and self.function.runs_at_import and self._is_import_context():
+        if is_launch and self._is_import_context():
             self.flow.found(self.scope, node, "source.import-time", f"{ast.unparse(node.func)[:60]} {_LAUNCH}")
         parameters = kernel.parameters.args if kernel.parameters is not None else []
         named = [*zip([parameter.arg for parameter in parameters], positional, strict=False), *keywords.items()]

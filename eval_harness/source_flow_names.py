@@ -44,7 +44,6 @@ SAFE_BUILTINS = words(
 """Builtins that may be given an array: they look at what holds it, not at its values."""
 READING_BUILTINS = words("str repr format print bool float int complex bytes hash")
 SHARED_ITERATORS = words("iter zip map filter enumerate reversed")
-STORING_BUILTINS = words("tuple list dict zip enumerate reversed iter next")
 COMPUTING_BUILTINS = words("abs all any divmod max min pow round sum sorted map filter set frozenset range")
 
 ARRAY_PRODUCERS = frozenset(

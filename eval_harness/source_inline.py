@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from eval_harness.source_cpp import check_cpp
+from eval_harness.source_names import LOAD_INLINE
 from eval_harness.source_scope import Folder, Scope
 
 _FLAGS = re.compile(
@@ -17,7 +18,6 @@ _FLAGS = re.compile(
     r"lgomp|-threads=\d+)|-?[ \w=,.-]*v|arch=compute_\w+,code=\w+"
 )
 
-_LOAD_INLINE = "torch.utils.cpp_extension.load_inline"
 _MAX_DEPTH = 8
 _SOURCE_KEYWORDS = ("cpp_sources", "cuda_sources")
 _FLAG_KEYWORDS = ("extra_cflags", "extra_cuda_cflags")
@@ -31,17 +31,15 @@ def check_load_inline(node: ast.Call, scope: Scope, folder: Folder) -> Iterator[
     arguments += [(keyword.arg, keyword.value) for keyword in node.keywords]
     if len(node.args) > len(_POSITIONS) or any(isinstance(value, ast.Starred) for _, value in arguments):
         yield None, "load_inline by position; name its arguments"
-    together = "\n".join(
-        text
+    read = [
+        (name, value, constant_texts(value, scope, folder) if name in (*_SOURCE_KEYWORDS, *_FLAG_KEYWORDS) else None)
         for name, value in arguments
-        if name in _SOURCE_KEYWORDS
-        for _, text in constant_texts(value, scope, folder) or []
-    )
-    for name, value in arguments:
+    ]
+    together = "\n".join(text for name, _, texts in read if name in _SOURCE_KEYWORDS for _, text in texts or [])
+    for name, value, texts in read:
         if name in _FREE_KEYWORDS:
             continue
         if name in _SOURCE_KEYWORDS or name in _FLAG_KEYWORDS:
-            texts = constant_texts(value, scope, folder)
             if texts is None:
                 yield value.lineno, f"load_inline({name}=...) is not constant text; write the source as a literal"
                 continue
@@ -140,7 +138,7 @@ def _is_handed_elsewhere(dotted: str, folder: Folder) -> bool:
     for scope in folder.scopes.values():
         given: set[int] = set()
         for node in ast.walk(scope.tree):
-            if isinstance(node, ast.Call) and _LOAD_INLINE in folder.origins(scope, node.func):
+            if isinstance(node, ast.Call) and LOAD_INLINE in folder.origins(scope, node.func):
                 given |= {id(value) for value in [*node.args, *(keyword.value for keyword in node.keywords)]}
         for node in ast.walk(scope.tree):
             is_own = isinstance(node, ast.Name) and node.id == name and scope.module == module

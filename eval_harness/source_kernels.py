@@ -16,7 +16,6 @@ _COPYING = frozenset(
     ["contiguous", "clone", "to", "type", "type_as", "float", "half", "bfloat16", "double", "copy_", "astype",
      "ascontiguousarray", "copy", "array"]
 )  # fmt: skip
-_LOAD_INLINE = "torch.utils.cpp_extension.load_inline"
 
 
 def kernel_kind(folder: Folder, scope: Scope, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
@@ -62,7 +61,7 @@ def copies_without_kernel(folder: Folder, scope: Scope) -> ast.FunctionDef | Non
             if isinstance(node, ast.FunctionDef) and kernel_kind(folder, owner, node):
                 return None
             if isinstance(node, ast.Call):
-                if folder.origins(owner, node.func) & (names.NUMBA_JIT | names.TRITON_JIT | {_LOAD_INLINE}):
+                if folder.origins(owner, node.func) & (names.NUMBA_JIT | names.TRITON_JIT | {names.LOAD_INLINE}):
                     return None
                 copies = copies or (isinstance(node.func, ast.Attribute) and node.func.attr in _COPYING)
             if isinstance(node, ast.Name | ast.Attribute):

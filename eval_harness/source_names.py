@@ -101,6 +101,7 @@ NUMBA_JIT = words(
     """
 )
 TRITON_JIT = frozenset({"triton.jit"})
+LOAD_INLINE = "torch.utils.cpp_extension.load_inline"
 
 NUMBA_ALLOWED = words(
     """

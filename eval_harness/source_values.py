@@ -51,7 +51,7 @@ class Value:
 
     def elements(self) -> Value:
         """Join of what a loop over it or a subscript gives; an array gives arrays."""
-        found = join(self.inner()) if self.inner() else CLEAN
+        found = join(self.inner())
         if self.is_array:
             found = join([found, ARRAY])
         flags = replace(found, is_shared=found.is_shared or self.is_shared)
@@ -71,7 +71,7 @@ class Value:
                 parts=None,
                 element=None,
                 is_array=self.holds_array,
-                functions=self.functions | all_functions(self),
+                functions=all_functions(self),
             )
         parts = None if self.parts is None else tuple(part.shallow(depth + 1) for part in self.parts)
         element = None if self.element is None else self.element.shallow(depth + 1)

@@ -210,7 +210,7 @@ class SourceVisitor(ast.NodeVisitor):
                 self.flag("source.read", node, f".{name}() reads values on the host; read them in the kernel")
         if self.kernel == "numba" and isinstance(function, ast.Attribute) and function.attr == "dot":
             self.flag("source.numpy-call", node, ".dot() inside @njit calls BLAS; write the loops")
-        if "torch.utils.cpp_extension.load_inline" in origins:
+        if names.LOAD_INLINE in origins:
             for line, message in check_load_inline(node, self.scope, self.folder):
                 self.flag("source.cpp-call", ast.Pass(lineno=line or node.lineno), message)
         for rule, message in jit_option_faults(node, origins):

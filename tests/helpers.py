@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.graph import Graph
 from data.task import Task
 from eval_harness.candidate import MANIFEST_FILE, Candidate
+from scripts.benches import corpus
 
 SHORT_CLOCK: dict[str, Any] = {
     "num_clusters": 2,
@@ -35,25 +37,9 @@ ADD_LAYER_NORM = """
 
 def make_graph(name: str, body: str, specs: Mapping[str, tuple[Sequence[int], str]], *, std: float = 1.5) -> Graph:
     """A graph in PassNet's format. specs: argument -> (shape, dtype such as "float32"); an int is 0..9."""
-    model = f"import torch\n\nclass GraphModule(torch.nn.Module):\n\n    def forward(self, {', '.join(specs)}):{body}"
-    metas = []
-    for argument, (shape, dtype) in specs.items():
-        is_float = "float" in dtype
-        floats = f"\tmean = 0.1\n\tstd = {std}\n"
-        numbers = floats if is_float else "\tmean = None\n\tstd = None\n\tmin_val = 0\n\tmax_val = 9\n"
-        metas.append(
-            f'class Program_weight_tensor_meta_L_{argument}_:\n\tname = "{argument}"\n\tshape = {list(shape)}\n'
-            f'\tdtype = "torch.{dtype}"\n\tdevice = "cuda:0"\n{numbers}'
-        )
-    return Graph(
-        name,
-        {
-            "model.py": model,
-            "weight_meta.py": "\n\n".join(metas),
-            "input_meta.py": "",
-            "graph_net.json": json.dumps({"framework": "torch", "model_name": name}),
-        },
-    )
+    inputs = {argument: f"{dtype}{list(shape)}" for argument, (shape, dtype) in specs.items()}
+    lines = textwrap.dedent(body).strip("\n").splitlines()
+    return corpus.make_graph(name, body=lines, inputs=inputs, statistics=dict.fromkeys(specs, (0.1, std)))
 
 
 def add_relu_mul(name: str = "add_relu_mul", *, rows: int = 64, columns: int = 256, dtype: str = "float32") -> Graph:

@@ -1,16 +1,12 @@
-"""Source rules: every exploit of the corpus that names what it does is caught, and honest passes stay clean."""
+"""Source rules: what breaks one is named, and honest passes stay clean. The corpus of cheats: test_exploits.py."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import pytest
 
 from eval_harness.candidate import Candidate
 from eval_harness.source_rules import check_sources, syntax_error
 
-EXPLOITS = sorted(Path(__file__).parent.glob("exploits/*/exploit.json"))
 RULE_TAIL = """
 
 def pattern(in_0, in_1, in_2):
@@ -192,16 +188,6 @@ def candidate_of(body: str, **helpers: str) -> Candidate:
 
 def rules_of(body: str, **helpers: str) -> set[str]:
     return {violation.rule for violation in check_sources(candidate_of(body, **helpers))}
-
-
-@pytest.mark.parametrize("path", EXPLOITS, ids=lambda path: path.parent.name)
-def test_exploit_is_caught_by_the_layer_it_names(path: Path) -> None:
-    expected = json.loads(path.read_text())
-    violations = check_sources(Candidate.from_dir(path.parent / "pass_dir"))
-    if expected["layer"] == "source":
-        rules = {violation.rule for violation in violations}
-        assert expected["rule"] in rules or (expected["rule"] is None and rules)
-        assert all(violation.file and violation.line and violation.message for violation in violations)
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -106,13 +106,10 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _wait(child: int) -> int:
-    while True:
-        try:
-            return os.waitpid(child, 0)[1]
-        except InterruptedError:
-            continue
-        except ChildProcessError:
-            return 0
+    try:
+        return os.waitpid(child, 0)[1]
+    except ChildProcessError:
+        return 0
 
 
 def _answer(listener: int, counter: _Counter) -> None:

@@ -6,6 +6,7 @@ import importlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ from eval_harness.graph_ir import IRGraph
 from eval_harness.oracle import to_float64
 from eval_harness.rewriting import build_module
 from eval_harness.verdict import Violation
-
-GuardFactory = Callable[[Sequence[Any]], Any]
 
 
 def set_numba_threads(count: int) -> None:
@@ -80,40 +79,41 @@ class LoadedGraph:
         self._num_outputs: Mapping[str, int] = {}
         self._device = torch.device("cpu")
         self.trace_report: list[dict[str, Any]] = []
-        self._traced_run: Callable[..., Any] | None = None
-        self._guarded_run: Callable[..., Any] | None = None
         self._oracle: Callable[..., Any] | None = None
 
-    def run_guarded(self, guard_factory: GuardFactory, *inputs: torch.Tensor) -> Any:
+    def run_guarded(self, *inputs: torch.Tensor) -> Any:
         """One call with a dispatch guard around each replacement; what it saw is in guard_report."""
-        assert self._ir is not None
-        if self._guarded_run is None:
-            wrapped = {rule: self._guarded(rule, function, guard_factory) for rule, function in self._rules.items()}
-            module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
-            self._guarded_run = module.forward
+        self.guard_report.clear()
         return self._guarded_run(*inputs)
 
-    def _guarded(self, rule: str, function: Callable, guard_factory: GuardFactory) -> Callable:
+    def run_traced(self, *inputs: torch.Tensor) -> Any:
+        """One call with the profiler around replacements; the kernels that it saw are in trace_report."""
+        self.trace_report.clear()
+        return self._traced_run(*inputs)
+
+    @cached_property
+    def _guarded_run(self) -> Callable[..., Any]:
+        return self._with_each(self._guarded)
+
+    @cached_property
+    def _traced_run(self) -> Callable[..., Any]:
+        return self._with_each(lambda rule, function: traced(function, rule, self._device, self.trace_report))
+
+    def _with_each(self, wrap: Callable[[str, Callable], Callable]) -> Callable[..., Any]:
+        """The graph with each replacement wrapped."""
+        assert self._ir is not None
+        wrapped = {rule: wrap(rule, function) for rule, function in self._rules.items()}
+        return build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs).forward
+
+    def _guarded(self, rule: str, function: Callable) -> Callable:
         def call_under_guard(*args: Any) -> Any:
-            guard = guard_factory(args)
+            guard = DispatchGuard(args)
             with guard:
                 result = function(*args)
             self.guard_report += [{"at": rule, **violation} for violation in guard.violations(result)]
             return result
 
         return call_under_guard
-
-    def run_traced(self, *inputs: torch.Tensor) -> Any:
-        """One call with the profiler around replacements; the kernels that it saw are in trace_report."""
-        assert self._ir is not None
-        if self._traced_run is None:
-            wrapped = {
-                rule: traced(function, rule, self._device, self.trace_report) for rule, function in self._rules.items()
-            }
-            module = build_module(self._ir, wrapped, device=self._device, num_outputs=self._num_outputs)
-            self._traced_run = module.forward
-        self.trace_report.clear()
-        return self._traced_run(*inputs)
 
     def run_oracle(self, *inputs: torch.Tensor) -> Any:
         """The graph in float64."""

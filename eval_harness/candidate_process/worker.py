@@ -23,7 +23,7 @@ import torch
 
 from eval_harness.candidate_process import compile_ahead, failures, in_process_clocks, loading, poison
 from eval_harness.candidate_process.confinement import ConfinementPolicy, confine
-from eval_harness.candidate_process.dispatch_guard import DispatchGuard, check_plain_tensor
+from eval_harness.candidate_process.dispatch_guard import check_plain_tensor
 from eval_harness.candidate_process.input_sets import InputSets
 from eval_harness.protocol import Channel, ChannelClosedError
 from eval_harness.tensor_exchange import DTYPES, MemoryFile, Slot
@@ -179,8 +179,7 @@ class Worker:
         return {"outputs": [_describe(output) for output in outputs], "guard": guard, "trace": trace}
 
     def _run_guarded(self, inputs: Sequence[torch.Tensor]) -> Any:
-        self.graph.guard_report = []
-        return self.graph.run_guarded(DispatchGuard, *inputs)
+        return self.graph.run_guarded(*inputs)
 
     def oracle(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """The graph in float64 on one set (reference only)."""

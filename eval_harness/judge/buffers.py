@@ -101,21 +101,14 @@ class InputWindows(Exchange):
         return {"offsets": [self._pool.draw_offsets(generator) for _ in range(num_sets)], "fresh": fresh}
 
 
-def output_slots(
-    metas: Sequence[OutputMeta], positions: Sequence[int]
-) -> tuple[list[dict[str, Any]], list[list[Slot]]]:
-    """A deliver request's items for all outputs of the calls at positions, and the slots by call and output."""
-    items: list[dict[str, Any]] = []
-    by_call: list[list[Slot]] = []
-    offset = 0
-    for position in positions:
-        slots, offset = lay_out([(str(i), meta.dtype, meta.shape) for i, meta in enumerate(metas)], start=offset)
-        by_call.append(slots)
-        items += [
-            {"call": position, "output": i, "slot": slot.to_json(), "shape": list(slot.shape), "start": 0}
-            for i, slot in enumerate(slots)
-        ]
-    return items, by_call
+def output_slots(metas: Sequence[OutputMeta], call: int) -> tuple[list[dict[str, Any]], list[Slot]]:
+    """A deliver request's items for all outputs of a call, and their slots."""
+    slots, _ = lay_out([(str(i), meta.dtype, meta.shape) for i, meta in enumerate(metas)])
+    items = [
+        {"call": call, "output": i, "slot": slot.to_json(), "shape": list(slot.shape), "start": 0}
+        for i, slot in enumerate(slots)
+    ]
+    return items, slots
 
 
 def outputs_bytes(metas: Sequence[OutputMeta], *, dtype: str | None = None) -> int:

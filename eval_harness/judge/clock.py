@@ -59,8 +59,6 @@ class TimedGraph:
     """What the clock found."""
 
     estimate: SpeedupEstimate
-    num_calls: int
-    clusters: list[list[PairTiming]]
     first_correct_t: int = -10
     """Over the outputs that were looked at."""
     message: str = ""
@@ -123,12 +121,12 @@ class PairedClock:
             clusters += self._round(windows, looks, num_calls)
             estimate = estimate_speedup(_with_late_work(clusters, looks), floor=floor)
             if estimate.half_width <= math.log(self._session.protocol.max_noise):
-                return TimedGraph(estimate, num_calls, clusters)
+                return TimedGraph(estimate)
         spread = relative_iqr([pair.reference_s / pair.num_calls for cluster in clusters for pair in cluster])
         if spread <= STEADY_REFERENCE_IQR:
             note = "unsteady while eager is steady: the interval's lower bound counts"
             bounded = replace(estimate, speedup=estimate.interval[0])
-            return TimedGraph(bounded, num_calls, clusters, notes=[note])
+            return TimedGraph(bounded, notes=[note])
         raise UnstableError(
             f"eager's own block times vary by {spread:.0%} (interquartile range over median); "
             "something else uses this device: stop it, or evaluate again"

@@ -8,9 +8,10 @@ tolerance of eager or of that oracle: a pass must not be called wrong for being 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from eval_harness.judge.workers import Worker, WorkerFailure
 from eval_harness.verdict import STRICT_LEVEL, Outcome, Violation
 
 MAX_REDRAWS = 3
+Oracle = Callable[[], Sequence[torch.Tensor]]
+"""Gives the graph's outputs in float64 on the present draw."""
 ORACLE_CALL = -1
 """Key under which a reference keeps the oracle's outputs (candidate_process.worker)."""
 
@@ -69,8 +72,6 @@ class Correctness:
     first_correct_t: int | None = -10
     max_abs_difference: float = 0.0
     message: str = ""
-    seeds: list[int] = field(default_factory=list)
-    draws_counted: int = 0
 
 
 def reference_metas(session: Session, graph: Graph) -> list[OutputMeta]:
@@ -91,36 +92,39 @@ def reference_metas(session: Session, graph: Graph) -> list[OutputMeta]:
 def check_correctness(session: Session, graph: Graph, metas: Sequence[OutputMeta], *, guarded: bool) -> Correctness:
     """All draws of the protocol. Raises GraphFailure for anything but wrong values, which lower first_correct_t."""
     protocol = session.protocol
-    # the float64 oracle's outputs are the largest thing that is delivered
-    size = max(outputs_bytes(metas), outputs_bytes(metas, dtype="torch.float64"))
-    buffers = InputSet(graph, size)
     guard_draw = session.generator.randrange(protocol.num_draws) if guarded else None
     trace_draw = choose_trace_draw(session, guard_draw)
-    oracle = partial(oracle_outputs, session, graph, buffers) if protocol.inputs == "robust" else None
     result = Correctness()
-    redraws = 0
-    try:
-        for worker in (session.reference, session.candidate):
-            buffers.attach(worker, timeout_s=protocol.graph_timeout_s)
-        draw = 0
+    draw = redraws = 0
+    with exchanged(session, graph, metas) as buffers:
         while draw < protocol.num_draws:
             seed = PASSNET_INPUT_SEED if protocol.inputs == "passnet" else session.seed()
             # a spread draw may be too much for eager itself; it is then redrawn without
             buffers.write(_draw(session, graph, seed, spread=draw % 2 == 1 and redraws == 0))
+            # it runs once a draw at most
+            oracle = cache(partial(oracle_outputs, session, graph, buffers)) if protocol.inputs == "robust" else None
             special = "guard" if draw == guard_draw else "trace" if draw == trace_draw else ""
             ours, our_inputs = call_candidate(session, graph, buffers, metas, special=special)
             expected, their_inputs = call_reference(session, buffers, metas)
-            if not _counts(session, graph, buffers, metas, expected) and redraws < MAX_REDRAWS:
+            if not _counts(session, graph, metas, expected, oracle) and redraws < MAX_REDRAWS:
                 redraws += 1
                 continue
             draw += 1
-            result.seeds.append(seed)
             compare_inputs(graph, our_inputs, their_inputs)
             _compare_outputs(result, ours, expected, oracle)
+    return result
+
+
+@contextmanager
+def exchanged(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> Iterator[InputSet]:
+    """Buffers of one input set, attached to both workers. The float64 oracle's outputs are the largest delivered."""
+    buffers = InputSet(graph, max(outputs_bytes(metas), outputs_bytes(metas, dtype="torch.float64")))
+    try:
+        for worker in (session.reference, session.candidate):
+            buffers.attach(worker, timeout_s=session.protocol.graph_timeout_s)
+        yield buffers
     finally:
         buffers.close()
-    result.draws_counted = draw
-    return result
 
 
 def _draw(session: Session, graph: Graph, seed: int, *, spread: bool) -> dict[str, torch.Tensor]:
@@ -143,12 +147,10 @@ def call_candidate(
         answer = worker.ask("call", timeout_s=timeout_s, set=0, poison_bytes=sizes, special=special)
         _check_outputs(answer["outputs"], metas, graph, plain=session.protocol.checks("behaviour"))
         if special == "guard":
-            check_guard(answer["guard"])
+            refuse(guard_violations(answer["guard"]))
         elif special == "trace":
-            violations = trace_violations(session, answer["trace"], metas)
-            if violations:
-                raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
-        return _collect(worker, buffers, metas, 0, timeout_s)
+            refuse(trace_violations(session, answer["trace"], metas))
+        return _collect(worker, buffers, metas, timeout_s)
     except WorkerFailure as failure:
         raise GraphFailure.of_worker(failure, "running the rewritten graph") from None
 
@@ -159,13 +161,13 @@ def call_reference(
     """The same of eager. Raises ReferenceFailedError."""
     session.ask_reference("load_set", **buffers.load_message(fresh=True))
     session.ask_reference("call", set=0)
-    return _collect(session.reference, buffers, metas, 0, session.protocol.graph_timeout_s)
+    return _collect(session.reference, buffers, metas, session.protocol.graph_timeout_s)
 
 
 def _collect(
-    worker: Worker, buffers: InputSet, metas: Sequence[OutputMeta], call: int, timeout_s: float
+    worker: Worker, buffers: InputSet, metas: Sequence[OutputMeta], timeout_s: float
 ) -> tuple[list[torch.Tensor], list[np.ndarray]]:
-    items, (slots,) = output_slots(metas, [call])
+    items, slots = output_slots(metas, 0)
     worker.ask("deliver", timeout_s=timeout_s, items=items)
     outputs = [buffers.read_output(worker, slot) for slot in slots]
     starts = [0] * len(buffers.slots)
@@ -174,18 +176,21 @@ def _collect(
 
 
 def _counts(
-    session: Session, graph: Graph, buffers: InputSet, metas: Sequence[OutputMeta], expected: Sequence[torch.Tensor]
+    session: Session,
+    graph: Graph,
+    metas: Sequence[OutputMeta],
+    expected: Sequence[torch.Tensor],
+    oracle: Oracle | None,
 ) -> bool:
     """Whether this draw may judge anybody. Settles once a graph whether the oracle can be met at all."""
-    if session.protocol.inputs == "passnet" or not any(output.is_floating_point() for output in expected):
+    if oracle is None or not any(output.is_floating_point() for output in expected):
         return True
     fits = session.bench.oracle_fits
     if fits.get(graph.content_hash) is False:
         return True
-    oracle = oracle_outputs(session, graph, buffers)
     is_met = all(
         oracle_ok(eager, exact, meta.dtype)
-        for eager, exact, meta in zip(expected, oracle, metas, strict=True)
+        for eager, exact, meta in zip(expected, oracle(), metas, strict=True)
         if eager.is_floating_point()
     )
     if is_met:
@@ -200,7 +205,7 @@ def oracle_outputs(session: Session, graph: Graph, buffers: InputSet) -> list[to
     """The graph in float64 on what the buffers hold. Raises ReferenceFailedError."""
     session.ask_reference("load_set", **buffers.load_message(fresh=False))
     described = session.ask_reference("oracle", set=0)["outputs"]
-    items, (slots,) = output_slots(_metas(described, graph), [ORACLE_CALL])
+    items, slots = output_slots(_metas(described, graph), ORACLE_CALL)
     session.ask_reference("deliver", items=items)
     return [buffers.read_output(session.reference, slot) for slot in slots]
 
@@ -233,8 +238,9 @@ def _check_outputs(
         raise GraphFailure(outcome, message)
 
 
-def check_guard(report: Sequence[dict[str, Any]] | None) -> None:
-    if violations := guard_violations(report):
+def refuse(violations: Sequence[Violation]) -> None:
+    """Raises GraphFailure if there are any."""
+    if violations:
         raise GraphFailure(Outcome.VIOLATION, violations[0].message, violations)
 
 
@@ -251,15 +257,13 @@ def _compare_outputs(
     result: Correctness,
     ours: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
-    oracle: Callable[[], Sequence[torch.Tensor]] | None,
+    oracle: Oracle | None,
 ) -> None:
     """Against eager; where that is beyond the strict level, an element that is near the oracle counts as well."""
-    exact: Sequence[torch.Tensor] = ()
     for index, (mine, right) in enumerate(zip(ours, expected, strict=True)):
         level, difference, message = first_correct_level(mine, right)
         if oracle is not None and right.is_floating_point() and (level is None or level > STRICT_LEVEL):
-            exact = exact or oracle()
-            level, _, message = first_correct_level(mine, right, exact[index])
+            level, _, message = first_correct_level(mine, right, oracle()[index])
         result.max_abs_difference = max(result.max_abs_difference, difference)
         if level is None or (result.first_correct_t is not None and level > result.first_correct_t):
             result.first_correct_t = level

@@ -18,7 +18,7 @@ def load_rewritten(session: Session, traced: TracedGraph, rewritten: Rewrite) ->
         "kind": "rewritten",
         "ir": rewritten.ir.to_json(),
         "original_ir": eager["ir"],
-        "num_outputs": {rule.rule: rule.num_outputs for rule in session.rules if rule.returns_tuple},
+        "num_outputs": dict(rewritten.num_outputs),
     }
     _load(session, eager, fields, how=session.protocol.apply)
 

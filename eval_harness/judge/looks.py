@@ -21,7 +21,8 @@ from eval_harness.comparison import OutputMeta, first_correct_level
 from eval_harness.errors import ReferenceFailedError
 from eval_harness.judge.background import BackgroundWork
 from eval_harness.judge.buffers import InputWindows, outputs_bytes
-from eval_harness.judge.correctness import ORACLE_CALL, GraphFailure, check_guard, compare_inputs
+from eval_harness.judge.correctness import ORACLE_CALL, GraphFailure, compare_inputs, refuse
+from eval_harness.judge.integrity import guard_violations
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker, WorkerFailure
 from eval_harness.tensor_exchange import Slot, lay_out
@@ -183,4 +184,4 @@ class Looks:
         """One call of the candidate under the guard, on content that no block runs; nothing else tells it from a timed
         call."""
         fields: dict[str, Any] = {"set": self._generator.randrange(num_calls), "special": "guard", "poison_bytes": []}
-        check_guard(self._pair.ask(self._pair.candidate, "call", **fields)["guard"])
+        refuse(guard_violations(self._pair.ask(self._pair.candidate, "call", **fields)["guard"]))

@@ -19,12 +19,13 @@ import torch
 from data.inputs import draw_inputs
 from eval_harness.comparison import LAST_COMPARED_LEVEL, first_correct_level, tolerances
 from eval_harness.errors import ReferenceFailedError
-from eval_harness.judge.buffers import InputSet, outputs_bytes
+from eval_harness.judge.buffers import InputSet
 from eval_harness.judge.correctness import (
     GraphFailure,
     call_candidate,
     call_reference,
     compare_inputs,
+    exchanged,
     oracle_outputs,
     reference_metas,
 )
@@ -149,38 +150,33 @@ def _difference(session: Session, variant: Variant, original: TracedGraph, level
     """What is wrong with one call; empty if nothing is. Raises GraphFailure, ReferenceFailedError."""
     graph = variant.graph
     metas = reference_metas(session, graph)
-    buffers = InputSet(graph, max(outputs_bytes(metas), outputs_bytes(metas, dtype="torch.float64")))
-    try:
-        for worker in (session.reference, session.candidate):
-            buffers.attach(worker, timeout_s=session.protocol.graph_timeout_s)
+    suspects: dict[int, str] = {}
+    with exchanged(session, graph, metas) as buffers:
         buffers.write(draw_inputs(graph, seed=session.seed(), mode=session.protocol.inputs))
         ours, our_inputs = call_candidate(session, graph, buffers, metas)
         expected, their_inputs = call_reference(session, buffers, metas)
         compare_inputs(graph, our_inputs, their_inputs)
         allowed = min(max(level, STRICT_LEVEL) + 1, LAST_COMPARED_LEVEL)
-        suspects = [
-            index
-            for index, (mine, right) in enumerate(zip(ours, expected, strict=True))
-            if (found := first_correct_level(mine, right)[0]) is None or found > allowed
-        ]
+        for index, (mine, right) in enumerate(zip(ours, expected, strict=True)):
+            found, _, message = first_correct_level(mine, right)
+            if found is None or found > allowed:
+                suspects[index] = message
         if not suspects:
             return ""
         exact = _oracle(session, variant, buffers, expected)
-    finally:
-        buffers.close()
     eps = max(_epsilon(original), _epsilon(variant.traced))
     for index in suspects:
         if not expected[index].is_floating_point():
             # rounding in another dtype moves comparisons and indices
             if variant.is_dtype:
                 continue
-            return f"output {index}: {first_correct_level(ours[index], expected[index])[2]}"
+            return f"output {index}: {suspects[index]}"
         wrong = wrong_elements(ours[index], expected[index], exact[index], level=allowed, eps=eps)
         if count := int(wrong.sum()):
             position = int(wrong.flatten().nonzero()[0])
-            mine, right = float(ours[index].flatten()[position]), float(expected[index].flatten()[position])
+            got, want = (float(values[index].flatten()[position]) for values in (ours, expected))
             of = f"output {index}: " if len(expected) > 1 else ""
-            return f"{of}{count} of {wrong.numel()} elements are wrong, such as {mine:.6g} where eager has {right:.6g}"
+            return f"{of}{count} of {wrong.numel()} elements are wrong, such as {got:.6g} where eager has {want:.6g}"
     return ""
 
 

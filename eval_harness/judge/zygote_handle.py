@@ -9,7 +9,7 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Zygote:
             answer = self._ask({"op": "status", "pid": pid})
             if answer["status"] is not None:
                 return int(answer["status"])
-            threading.Event().wait(0.02)
+            time.sleep(0.02)
         return None
 
     def see_off(self) -> None:

@@ -45,8 +45,7 @@ def main(argv: list[str]) -> None:
     described, functions = loading.load_pass(candidate.files, candidate.rule_names)
     rules = [RuleDescription.from_json(rule) for rule in described]
     rewritten = rewrite(traced, rules)
-    num_outputs = {rule.rule: rule.num_outputs for rule in rules if rule.returns_tuple}
-    fields |= {"original_ir": fields["ir"], "ir": rewritten.ir.to_json(), "num_outputs": num_outputs}
+    fields |= {"original_ir": fields["ir"], "ir": rewritten.ir.to_json(), "num_outputs": dict(rewritten.num_outputs)}
     compiled = loading.load_graph(fields | {"kind": "rewritten", "apply": "compile"}, functions, device)
     result = compiled.run(*inputs)
     compiled_us = statistics.median(trials(partial(compiled.run, *inputs)))
