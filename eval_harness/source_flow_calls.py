@@ -29,8 +29,11 @@ class Expressions(Operators):
         keywords = {keyword.arg or "**": self.value(keyword.value) for keyword in node.keywords}
         keywords = {name: value.elements() if name == "**" else value for name, value in keywords.items()}
         origins = self.flow.folder.origins(self.scope, node.func)
-        if isinstance(node.func, ast.Attribute) and not origins:
-            return self._method(node, node.func, self.value(node.func.value), positional, keywords)
+        if isinstance(node.func, ast.Attribute):
+            owner = self.value(node.func.value)
+            # an object is asked as one, also where its name stands for an import elsewhere in the file
+            if not origins or owner.is_array or owner.is_mutable:
+                return self._method(node, node.func, owner, positional, keywords)
         return self._invoke(node, self.value(node.func), positional, keywords)
 
     # methods
@@ -70,11 +73,16 @@ class Expressions(Operators):
             return CLEAN
         if name == "as_strided":
             self.found(node, "source.pointer", ".as_strided() reaches beyond a view; slice, expand, permute or view")
-        elif name not in allowed.ARRAY_METHODS and name not in (TENSOR_COMPUTE_METHODS | READ_METHODS) - {"sort"}:
+        elif name not in allowed.ARRAY_METHODS and not self._is_named_by_the_visitor(node, name):
             self.found(node, "source.torch-call", f".{name}() of an array; only views, casts, copies and facts")
         if name in READ_METHODS:
             return ARRAY
         return replace(ARRAY, is_shared=owner.is_shared)
+
+    def _is_named_by_the_visitor(self, node: ast.Call, name: str) -> bool:
+        """source_visitor.py refuses these by name, but where the owner's name may be an import."""
+        known = name in (TENSOR_COMPUTE_METHODS | READ_METHODS) - {"sort"}
+        return known and not self.flow.folder.origins(self.scope, node.func)
 
     def _grow(self, name: str, value: Value) -> None:
         if name in self.env:

@@ -136,6 +136,11 @@ def test_nothing_of_a_call_outlives_it(body: str) -> None:
     assert STATE in found(body, other="KEPT = {}\n")
 
 
+def test_a_siblings_list_is_not_grown() -> None:
+    body = "from pass_dir.other import KEPT\ndef fused(x, y, *r):\n    KEPT.append(1)\n    return x"
+    assert STATE in found(body, other="KEPT = []\n")
+
+
 @pytest.mark.parametrize(
     ("rule", "body"),
     [
@@ -150,6 +155,7 @@ def test_nothing_of_a_call_outlives_it(body: str) -> None:
         ("source.pointer", "def fused(x, y, *r): return x.as_strided((9,), (1,))"),
         ("source.pointer", "def fused(x, y, *r): return np.ndarray((9,), buffer=x.numpy())"),
         ("source.torch-call", "def fused(x, y, *r): return x.numpy().frobnicate()"),
+        ("source.torch-call", "import math as a\ndef fused(x, y, *r):\n    a = x.numpy()\n    return torch.from_numpy(a.dot(y.numpy()))"),
         ("source.import-time", "B = torch.zeros(9)\ndef fused(x, y, *r): return x"),
         ("source.import-time", "def make(): return torch.ones(9)\nB = make()\ndef fused(x, y, *r): return x"),
         ("source.import-time", "k(np.ones(9), np.ones(9))\ndef fused(x, y, *r): return x"),
