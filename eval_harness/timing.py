@@ -63,7 +63,7 @@ def is_candidate_first(pair_index: int) -> bool:
 def estimate_speedup(clusters: Sequence[Sequence[PairTiming]], *, floor: float) -> SpeedupEstimate:
     """Speedup and interval from paired log-ratios. floor: the machine's A/A deviation as a log ratio.
 
-    Who runs second in a pair is about 1% faster: half the difference between the medians of pairs with the candidate
+    Who runs second in a pair is a little faster: half the difference between the medians of pairs with the candidate
     first and of pairs with the reference first is taken out. The centre is the Hodges-Lehmann estimate of what remains
     and the interval is Wilcoxon's: other processes disturb a block now and then by any amount, which moves a mean and
     its interval and hardly these. Pairs that follow each other may be alike (a disturbance outlives a pair); the

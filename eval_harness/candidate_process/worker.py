@@ -80,7 +80,7 @@ class Worker:
 
     def hello(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Start what must not start before the fork, and say what this process is."""
-        # else a profile leaves CUPTI in this process, and every launch after it takes half as long again
+        # else a profile leaves CUPTI in this process, and every launch after it is slower
         os.environ["TEARDOWN_CUPTI"] = "1"
         torch.set_num_threads(self.num_threads)
         loading.set_numba_threads(self.num_threads)

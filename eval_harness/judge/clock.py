@@ -220,7 +220,7 @@ class PairedClock:
     def _load(self, windows: InputWindows, num_calls: int, *, fresh: bool) -> None:
         """Fresh content in every set, the same on both sides; whoever runs first is loaded first.
 
-        With one order for all pairs the side that was loaded last found its inputs in the caches: 1.5% on a CPU.
+        With one order for all pairs the side that was loaded last found its inputs in the caches.
         """
         message = windows.windows_message(num_calls, self._session.sent, fresh=fresh)
         for worker in self._in_turn():
@@ -230,8 +230,7 @@ class PairedClock:
         """Seconds of one block.
 
         "ready" runs none of the candidate's code: it brings this side's context onto the device. Without it a block
-        pays for the switch from the other side when the other side was last, and not when it was not: 2% of a block
-        of large tensors on an H200.
+        pays for the switch from the other side when the other side was last, and not when it was not.
         """
         start = time.perf_counter()
         self._pair.ask(worker, "ready")

@@ -27,9 +27,8 @@ UPSTREAM_MAX_REPEATS = 3
 NODE_REPEATS = 15
 GPU_TIME_REPEATS = 20
 MIN_FLOOR = {"cpu": 0.04, "cuda": 0.009}
-"""What remains between two equal processes and no interval of one pair can show. On an H200, 104 A/A runs: with 0.005,
-92% of the intervals held 1, with 0.009 they would have been 95%. On two shared cores, 144 runs: 82% with 0.015, 94%
-with 0.04; where a process's memory lies stays with it."""
+"""What remains between two equal processes and no interval of one pair can show: where a process's memory lies, for
+one, stays with it. Set by `passwright bench noise`, so that the intervals hold 1 as often as they say."""
 DEFAULT_FLOOR = 0.05
 """A/A deviation assumed (as a log ratio) when it could not be measured."""
 
