@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -69,19 +70,34 @@ def kill_below(root: int, *, timeout_s: float = 2.0) -> list[int]:
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        stopped: set[int] = set()
-        while new := {pid for pid in descendants(root) if pid not in stopped and is_running(pid)}:
-            for pid in new:
-                _signal(pid, signal.SIGSTOP)
-            stopped |= new
-            if time.monotonic() > deadline:
-                break
-        for pid in stopped:
+        for pid in _stop_below(root, deadline):
             _signal(pid, signal.SIGKILL)
         left = [pid for pid in descendants(root) if is_running(pid)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(_RESCAN_S)
+
+
+@contextlib.contextmanager
+def stopped_below(root: int, *, timeout_s: float = 2.0) -> Iterator[None]:
+    """Nothing below root runs inside the context; all of it goes on after it."""
+    stopped = _stop_below(root, time.monotonic() + timeout_s)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            _signal(pid, signal.SIGCONT)
+
+
+def _stop_below(root: int, deadline: float) -> set[int]:
+    stopped: set[int] = set()
+    while new := {pid for pid in descendants(root) if pid not in stopped and is_running(pid)}:
+        for pid in new:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= new
+        if time.monotonic() > deadline:
+            break
+    return stopped
 
 
 def _signal(pid: int, number: int) -> None:

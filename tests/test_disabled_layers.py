@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from eval_harness.errors import UserError
-from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.report import build_report
 from eval_harness.report_row import ReportRow
@@ -15,12 +14,6 @@ from tests.helpers import SHORT_CLOCK, add_relu_mul, add_relu_mul_pass, make_tas
 
 QUICK = {"num_draws": 2, **SHORT_CLOCK}
 TORCH_ADDS = "\n\n@torch.fx.wrap\ndef fused(x, bias, scale):\n    return torch.relu(x + bias) * scale\n"
-
-
-@pytest.fixture(scope="module")
-def executor():
-    with LocalExecutor("cpu") as running:
-        yield running
 
 
 def outcome_and_layers(executor, candidate, *off):

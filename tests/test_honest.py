@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.source_rules import check_sources, syntax_error
 from scripts.benches.corpus import HONEST_FILE, load_corpus
@@ -21,12 +20,6 @@ ON_CPU = [entry for entry in CORPUS if entry.runs_on("cpu") and not entry.record
 """Those that compile C++ take minutes on a busy core: they run on a GPU machine and in `passwright bench integrity`."""
 PROTOCOL = load_protocol("strict", num_draws=3, **SHORT_CLOCK)
 TIMEOUT_S = 400.0
-
-
-@pytest.fixture(scope="module")
-def executor():
-    with LocalExecutor("cpu") as running:
-        yield running
 
 
 @pytest.mark.parametrize("entry", CORPUS, ids=[entry.name for entry in CORPUS])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eval_harness.process_tree import ProcessHandle, descendants, is_running, kill_below
+from eval_harness.process_tree import ProcessHandle, descendants, is_running, kill_below, stopped_below
 
 ROOT = Path(__file__).resolve().parents[1]
 DAEMON = """
@@ -74,6 +74,34 @@ def test_orphans_in_sessions_of_their_own_are_found_and_killed() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_is_held_still_uses_no_processor_and_goes_on_after_it() -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "spin = subprocess.Popen([sys.executable, '-c', 'while True: pass'])\n"
+        "print(spin.pid, flush=True); time.sleep(60)\n"
+    )
+    process, (spinning,) = start(code, 1)
+    clock = (~spinning << 3) | 2  # clock_getcpuclockid(3)
+    try:
+        wait_until_it_works(clock)
+        with stopped_below(process.pid):
+            before = time.clock_gettime(clock)
+            time.sleep(0.3)
+            assert time.clock_gettime(clock) == before
+        wait_until_it_works(clock)
+    finally:
+        kill_below(process.pid)
+        process.kill()
+        process.wait()
+
+
+def wait_until_it_works(clock: int) -> None:
+    before, deadline = time.clock_gettime(clock), time.monotonic() + 10
+    while time.clock_gettime(clock) < before + 0.02:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("refuse", [True, False], ids=["no namespaces", "namespaces"])

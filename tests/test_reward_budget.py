@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from eval_harness.executor import LocalExecutor
 from eval_harness.presets import load_protocol
 from eval_harness.scores import score_verdict
 from eval_harness.timed_graphs import as_drawn, not_timed, size_strata
@@ -23,12 +22,6 @@ QUICK = {
     "max_noise": 1000.0,
     "max_unseen_graphs": 0,
 }
-
-
-@pytest.fixture(scope="module")
-def executor():
-    with LocalExecutor("cpu") as running:
-        yield running
 
 
 def graph(name, *, t=-6, speedup=None, outcome=Outcome.CORRECT, **fields):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from eval_harness.executor import LocalExecutor
 from eval_harness.judge.unseen import wrong_elements
 from eval_harness.presets import load_protocol
 from eval_harness.verdict import Outcome
@@ -13,12 +11,6 @@ from tests.helpers import ADD_RELU_MUL_KERNEL, SHORT_CLOCK, add_relu_mul, add_re
 
 QUICK = {"num_draws": 2, **SHORT_CLOCK}
 PROTOCOL = load_protocol("strict", **QUICK)
-
-
-@pytest.fixture(scope="module")
-def executor():
-    with LocalExecutor("cpu") as running:
-        yield running
 
 
 def evaluate(executor, candidate, *graphs, protocol=PROTOCOL, seed=5):

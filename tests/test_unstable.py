@@ -33,12 +33,6 @@ QUICK = {
 }
 
 
-@pytest.fixture(scope="module")
-def executor():
-    with LocalExecutor("cpu") as running:
-        yield running
-
-
 def submit(executor, candidate, **settings):
     protocol = load_protocol("strict", **QUICK | settings)
     task = make_task(add_relu_mul(rows=256, columns=512))
@@ -216,3 +210,35 @@ def test_a_device_that_comes_to_rest_late_is_not_idle():
                 watch.came_to_rest(8e-3, 4e-5)
         assert "came to rest" in ours.violation(theirs).message
         assert host.violation(theirs) is None
+
+
+def test_inputs_that_one_side_loads_later_than_the_other_are_work():
+    with Process(SLEEP) as waiting:
+        ours, theirs, host = BackgroundWork(waiting), BackgroundWork(waiting), BackgroundWork(waiting, has_device=False)
+        for watch in (ours, host):
+            for _ in range(30):
+                watch.loaded(9e-3, 1e-3)  # memory of a process that was forked later
+            watch.has_settled = True
+            for _ in range(30):
+                watch.loaded(1.05e-3, 1e-3)
+        assert ours.violation(theirs) is None
+        for watch in (ours, host):
+            for _ in range(200):
+                watch.loaded(4e-3, 1e-3)
+        assert "longer than eager to load" in ours.violation(theirs).message
+        assert host.violation(theirs) is None  # there the processor's time says it
+
+
+def test_processor_time_in_requests_that_are_not_timed_is_compared():
+    with Process(SPIN) as busy, Process(SLEEP) as waiting:
+        ours, theirs = (BackgroundWork(process, has_device=False) for process in (busy, waiting))
+        for watch in (ours, theirs):
+            for has_settled in (False, True):
+                watch.has_settled = has_settled
+                watch.asked("load_windows")
+                time.sleep(0.15)
+                watch.answered()
+                assert bool(watch.untimed_s) == (has_settled and watch is ours)
+        assert "while inputs were loaded" in ours.violation(theirs).message
+        theirs.untimed_s = ours.untimed_s
+        assert ours.violation(theirs) is None

@@ -238,14 +238,13 @@ def test_without_a_folder_or_with_judges_elsewhere_there_is_no_cache(canned, tmp
     assert with_cache(canned, None) is canned and with_cache(canned, tmp_path) is canned
 
 
-def test_a_real_evaluation_is_served_without_a_judge(tmp_path):
+def test_a_real_evaluation_is_served_without_a_judge(executor, tmp_path):
     quick = load_protocol("reward", num_draws=1, num_clusters=2, pairs_per_cluster=2, block_ms=1.0, max_noise=1000.0)
     request = (add_relu_mul_pass(), make_real_task(add_relu_mul()))
-    with LocalExecutor("cpu") as executor:
-        first = with_cache(executor, tmp_path).submit(*request, protocol=quick).result(timeout=300)
+    first = with_cache(executor, tmp_path).submit(*request, protocol=quick).result(timeout=300)
     assert first.graphs[0].outcome is Outcome.CORRECT and not first.from_cache
-    with LocalExecutor("cpu") as executor:
+    with LocalExecutor("cpu") as unstarted:
         started = time.monotonic()
-        again = with_cache(executor, tmp_path).submit(*request, protocol=quick).result(timeout=300)
+        again = with_cache(unstarted, tmp_path).submit(*request, protocol=quick).result(timeout=300)
         assert time.monotonic() - started < 2.0
     assert again.from_cache and again.as_score == first.as_score and again.seeds == first.seeds

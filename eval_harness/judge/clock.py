@@ -190,6 +190,8 @@ class PairedClock:
                 looks.at_inputs(order)
             elif index in looked_at:
                 looks.at_outputs(order, in_full=False)
+        for watch in self._pair.background.values():
+            watch.has_settled = True
         return pairs
 
     def _time_pair(self, order: list[int]) -> PairTiming:
@@ -223,8 +225,12 @@ class PairedClock:
         With one order for all pairs the side that was loaded last found its inputs in the caches.
         """
         message = windows.windows_message(num_calls, self._session.sent, fresh=fresh)
+        seconds = {}
         for worker in self._in_turn():
+            start = time.perf_counter()
             self._pair.ask(worker, "load_windows", **message)
+            seconds[worker] = time.perf_counter() - start
+        self._pair.background[self._pair.candidate].loaded(*(seconds[worker] for worker in self._pair.both))
 
     def _block(self, worker: Worker, order: list[int]) -> float:
         """Seconds of one block.

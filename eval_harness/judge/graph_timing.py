@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +84,9 @@ def measure_speedup(
 def aa_floor(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> float:
     """The machine's A/A deviation as a log ratio; measured at the first timing of this judge, on that graph."""
     if session.bench.aa_floor is None:
+        start = time.monotonic()
         session.bench.aa_floor = _measure_aa(session, graph, metas)
+        session.extend(time.monotonic() - start)
     return DEFAULT_FLOOR if session.bench.aa_floor is None else session.bench.aa_floor
 
 
@@ -97,7 +100,9 @@ def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> 
         request = eager_request(session.bench.trace(graph))
         twin.ask("load_graph", timeout_s=session.protocol.graph_timeout_s, apply="direct", **request)
         clock = PairedClock(session, graph, metas, candidate=twin, reference=session.reference)
-        estimate = clock.measure(floor=0.0).estimate
+        # it is kept for every candidate after this one: none may work beside it
+        with session.candidate.held_still():
+            estimate = clock.measure(floor=0.0).estimate
     except (UnstableError, GraphFailure, WorkerFailure, ReferenceFailedError) as error:
         log.warning("the A/A floor could not be measured (%s); %.2f is assumed", error, DEFAULT_FLOOR)
         return None
@@ -150,6 +155,7 @@ def node_seconds(session: Session, graph: Graph) -> dict[str, float]:
     """Eager seconds of each of the graph's operators, measured once a graph in the reference process."""
     known = session.bench.node_seconds
     if graph.content_hash not in known:
-        answer = session.ask_reference("time_nodes", set=0, repeats=NODE_REPEATS)
+        with session.candidate.held_still():
+            answer = session.ask_reference("time_nodes", set=0, repeats=NODE_REPEATS)
         known[graph.content_hash] = {str(node): float(seconds) for node, seconds in answer["seconds"].items()}
     return known[graph.content_hash]

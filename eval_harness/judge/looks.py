@@ -64,15 +64,15 @@ class Pair:
         return self.candidate, self.reference
 
     def ask(self, worker: Worker, op: str, **fields: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.guarding(worker, partial(worker.ask, op, timeout_s=self.timeout_s, **fields))
+        answer: dict[str, Any] = self.guarding(worker, partial(worker.ask, op, timeout_s=self.timeout_s, **fields), op)
         return answer
 
-    def guarding(self, worker: Worker, action: Callable[[], Any]) -> Any:
+    def guarding(self, worker: Worker, action: Callable[[], Any], op: str = "") -> Any:
         """A failing candidate is its own; whose a failing reference is, blame.py finds out."""
         watch = self.background.get(worker)
         try:
             if watch is not None:
-                watch.asked()
+                watch.asked(op)
             return action()
         except WorkerFailure as failure:
             if worker is self.reference:

@@ -10,13 +10,13 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from eval_harness.judge.answers import nonsense
 from eval_harness.judge.output import OutputReader
 from eval_harness.judge.watchdog import MemoryWatchdog
-from eval_harness.process_tree import ProcessHandle, descendants, kill_below
+from eval_harness.process_tree import ProcessHandle, descendants, kill_below, stopped_below
 from eval_harness.protocol import Channel, ChannelClosedError, ChannelError, ChannelTimeoutError
 
 MAX_ANSWER_BYTES = 8 << 20
@@ -137,6 +137,15 @@ class Worker:
         """From the watchdog's thread: whoever waits for the worker sees its channel end."""
         self._ended_by = self._failure(kind, f"{message}; the process was killed")
         self._kill_inside()
+
+    @contextlib.contextmanager
+    def held_still(self) -> Iterator[None]:
+        """Nothing of it runs inside the context, and nothing can be asked of it: eager is measured alone."""
+        if self.alive:
+            with stopped_below(self.pid):
+                yield
+        else:
+            yield
 
     def output(self) -> str:
         """What it printed so far, clipped; text only."""

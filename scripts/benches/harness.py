@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eval_harness.errors import HarnessError
 from scripts.arguments import check_device, say
 from scripts.benches.examples import EXAMPLES, load_example
 from scripts.benches.output import Target, machine_facts, render_table, report
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     example, reference = next(iter(EXAMPLES[kind].items()))
     task = _task(reference, args.graphs)
     peers = _peers(args, example, task, device)
+    if not peers["fresh interpreter"]["graphs"]:
+        raise HarnessError("the fresh interpreter failed on every graph, as told above: without it there is no ratio")
     ours, start_s, stages = _ours(example, reference, task, device)
     base = peers["fresh interpreter"]
     rows = [[name, rate["graphs"], rate["seconds"], _a_minute(rate), _a_minute(rate) / _a_minute(base), rate["note"]]
@@ -100,20 +103,21 @@ def _peers(args: argparse.Namespace, example: str, task: Task, device: str) -> d
 
 def _time_commands(commands: list[list[str]], root: Path, note: str) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    start = time.monotonic()
-    num_failed = 0
+    seconds, reasons = 0.0, []
     for command in commands:
         say(f"peer: {command[1]} {len(commands)} graphs")
+        start = time.monotonic()
         done = subprocess.run(
             [sys.executable, *command], cwd=root, env=environment, capture_output=True, text=True,
             timeout=PEER_TIMEOUT_S, check=False,
         )  # fmt: skip
         if done.returncode:
-            num_failed += 1
-            say(f"peer failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    seconds = time.monotonic() - start
-    failed = f"; {num_failed} of {len(commands)} failed" if num_failed else ""
-    return {"graphs": len(commands), "seconds": seconds, "note": note + failed}
+            reasons.append((done.stderr.strip().splitlines() or ["no output"])[-1])
+            say(f"peer failed: {reasons[-1]}")
+        else:
+            seconds += time.monotonic() - start
+    failed = f"; {len(reasons)} of {len(commands)} failed" if reasons else ""
+    return {"graphs": len(commands) - len(reasons), "seconds": seconds, "note": note + failed}
 
 
 def _ours(
@@ -148,4 +152,4 @@ def _ours(
 
 
 def _a_minute(rate: dict[str, Any]) -> float:
-    return float(rate["graphs"] / rate["seconds"] * 60)
+    return float(rate["graphs"] / rate["seconds"] * 60) if rate["seconds"] else 0.0
