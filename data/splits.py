@@ -13,6 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from data.graph import Graph, MalformedGraphError
+from data.sequence_overlap import (
+    NGRAM,
+    THRESHOLD,
+    HoldOut,
+    Measure,
+    NearDuplicate,
+    OverlapReport,
+    histogram,
+    nearest,
+)
 from data.task import Task
 
 TRAIN = "train"
@@ -103,6 +113,61 @@ def leak_report(tasks: Iterable[Task]) -> LeakReport:
             if not same and any(_contains(a, b) for a in sequences[pair[0]] for b in sequences[pair[1]]):
                 contained.append(pair)
     return LeakReport(dict(counts), shared_sequences, shared_graphs, contained)
+
+
+def near_duplicates(
+    train: Iterable[Sequence[str]],
+    held_out: Iterable[Sequence[str]],
+    *,
+    n: int = NGRAM,
+    threshold: float = THRESHOLD,
+    measure: Measure = "jaccard",
+) -> list[NearDuplicate]:
+    """The distinct sequences of train whose overlap with one of held_out reaches the threshold, most alike first.
+
+    The overlap is that of n-grams after normalisation (sequence_overlap.py); equal sequences have 1. Raises ValueError.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold is {threshold}; give a share of common n-grams above 0 and up to 1")
+    found = [entry for entry in nearest(train, held_out, n=n, measure=measure) if entry.overlap >= threshold]
+    return sorted(found, key=lambda entry: (-entry.overlap, entry.train))
+
+
+def hold_out(
+    pool: Iterable[Sequence[str]],
+    evaluation: Iterable[Sequence[str]],
+    *,
+    n: int = NGRAM,
+    threshold: float = THRESHOLD,
+    measure: Measure = "jaccard",
+) -> HoldOut:
+    """Which sequences of a pool may be trained on: none that is evaluated, and none that is nearly one of those.
+
+    Every group of a sequence goes where its sequence goes. Raises ValueError.
+    """
+    found, evaluated = {tuple(sequence) for sequence in pool}, {tuple(sequence) for sequence in evaluation}
+    dropped = near_duplicates(found - evaluated, evaluated, n=n, threshold=threshold, measure=measure)
+    left = found - evaluated - {entry.train for entry in dropped}
+    report = OverlapReport(
+        n=n,
+        measure=measure,
+        threshold=threshold,
+        num_held_out=len(evaluated),
+        num_same=len(found & evaluated),
+        dropped=histogram(entry.overlap for entry in dropped),
+        overlaps=tuple(sorted(entry.overlap for entry in nearest(left, evaluated, n=n, measure=measure))),
+    )
+    return HoldOut(tuple(sorted(left)), tuple(dropped), report)
+
+
+def overlap_report(tasks: Iterable[Task], *, n: int = NGRAM, measure: Measure = "jaccard") -> OverlapReport:
+    """How much the train tasks' sequences have in common with the eval tasks'; nothing is dropped."""
+    by_split: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for task in tasks:
+        by_split[task.split] |= _sequences(task)
+    found = nearest(by_split[TRAIN], by_split[EVAL], n=n, measure=measure)
+    values = tuple(sorted(entry.overlap for entry in found))
+    return OverlapReport(n, measure, None, len(by_split[EVAL]), len(by_split[TRAIN] & by_split[EVAL]), (), values)
 
 
 def _sequences(task: Task) -> set[tuple[str, ...]]:

@@ -10,6 +10,8 @@ import hashlib
 import json
 import math
 import operator
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,8 +37,15 @@ _INFIX = {
     operator.xor: "^", operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">",
     operator.ge: ">=",
 }  # fmt: skip
-_AUGMENTED = {operator.iadd: "+=", operator.isub: "-=", operator.imul: "*=", operator.itruediv: "/="}
+_AUGMENTED = {
+    operator.iadd: "+=", operator.isub: "-=", operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
+    operator.imod: "%=", operator.ipow: "**=", operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
+}  # fmt: skip
 _PREFIX = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
+_WHERE_FUNCTIONS_LIE = (
+    "torch", "torch.nn.functional", "torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special",
+    "torch.functional", "torch.Tensor",
+)  # fmt: skip
 
 
 def write_slice(part: Slice, name: str, *, model_name: str, family: str | None = None) -> Graph:
@@ -51,7 +60,7 @@ def write_slice(part: Slice, name: str, *, model_name: str, family: str | None =
     }
     if family is not None:
         net["family"] = family
-    stats = {**part.stats, **_index_bounds(part)}
+    stats = {**part.stats, **index_bounds(part)}
     metas = [meta_class(f"in_{index}", node.name, stats[node.name]) for index, node in enumerate(part.inputs)]
     files = {
         MODEL_FILE: source,
@@ -63,7 +72,7 @@ def write_slice(part: Slice, name: str, *, model_name: str, family: str | None =
     return Graph(name, files)
 
 
-def _index_bounds(part: Slice) -> dict[str, ValueStats]:
+def index_bounds(part: Slice) -> dict[str, ValueStats]:
     """Indices of an embedding may be any row of its table, not only those that this run happened to use."""
     bounds = {}
     for node in part.nodes:
@@ -75,8 +84,8 @@ def _index_bounds(part: Slice) -> dict[str, ValueStats]:
     return bounds
 
 
-def meta_class(name: str, original_name: str, stats: ValueStats) -> str:
-    """One class of weight_meta.py, with a newline at its end."""
+def meta_class(name: str, original_name: str, stats: ValueStats, data: Sequence[Any] | None = None) -> str:
+    """One class of weight_meta.py, with a newline at its end. data: the values themselves, which no draw may change."""
     fields = [
         f'name = "{name}"',
         f'original_name = "{original_name}"',
@@ -86,23 +95,30 @@ def meta_class(name: str, original_name: str, stats: ValueStats) -> str:
         f"mean = {_number(stats.mean)}",
         f"std = {_number(stats.std)}",
     ]
-    if stats.min_val is not None:
+    if data is not None:
+        fields.append(f"data = [{', '.join(_content(value) for value in data)}]")
+    elif stats.min_val is not None:
         fields += [f"min_val = {stats.min_val}", f"max_val = {stats.max_val}"]
     return f"class {META_CLASS_PREFIX}L_{name}_:\n" + "".join(f"\t{line}\n" for line in fields)
 
 
-def model_source(part: Slice) -> str:
-    """model.py of the slice, without a newline at its end, as upstream writes it."""
-    names = {node: f"in_{index}" for index, node in enumerate(part.inputs)}
+def model_source(part: Slice, folded: Mapping[torch.fx.Node, str] | None = None) -> str:
+    """model.py of the slice, without a newline at its end, as upstream writes it.
+
+    folded: text of the literal that stands for a node outside of the slice, such as a symbolic size.
+    """
+    names = {**(folded or {}), **{node: f"in_{index}" for index, node in enumerate(part.inputs)}}
     last_use = {producer: node for node in part.nodes for producer in node.all_input_nodes}
-    inside, kept = set(part.nodes), set(part.outputs)
+    kept, dead_after = set(part.outputs), defaultdict(list)
+    for node in part.nodes:
+        if node in last_use and node not in kept:
+            dead_after[last_use[node]].append(node)
     lines = []
     for index, node in enumerate(part.nodes):
         names[node] = f"tmp_{index}"
         lines += _statement(node, names)
-        dead = [p for p in part.nodes if last_use.get(p) is node and p in inside and p not in kept]
-        if dead:
-            lines.append(" = ".join([*(names[p] for p in dead), "None"]))
+        if node in dead_after:
+            lines.append(" = ".join([*(names[dead] for dead in dead_after[node]), "None"]))
     returned = ", ".join(names[node] for node in part.outputs) + ("," if len(part.outputs) == 1 else "")
     lines.append(f"return ({returned})")
     body = "".join(f"        {line}\n" for line in lines).removesuffix("\n")
@@ -128,7 +144,9 @@ def _statement(node: torch.fx.Node, names: dict[torch.fx.Node, str]) -> list[str
     if target in _PREFIX:
         return [f"{names[node]} = {_PREFIX[target]}{args[0]}"]
     if target in _INFIX:
-        return [f"{names[node]} = {args[0]} {_INFIX[target]} {args[1]}"]
+        # -2 ** x would be -(2 ** x)
+        left = f"({args[0]})" if target is operator.pow and args[0].startswith("-") else args[0]
+        return [f"{names[node]} = {left} {_INFIX[target]} {args[1]}"]
     if target is getattr:
         return [f"{names[node]} = {args[0]}.{node.args[1]}"]
     return [f"{names[node]} = {_function_path(target)}({call})"]
@@ -136,9 +154,11 @@ def _statement(node: torch.fx.Node, names: dict[torch.fx.Node, str]) -> list[str
 
 def _function_path(function: Any) -> str:
     """torch.nn.functional.layer_norm, torch.roll, torch._C._nn.gelu: the path by which the graph may call it."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return f"torch.ops.{function}"
     name = function.__name__
     module = getattr(function, "__module__", None) or ""
-    for where in (module, "torch", "torch.nn.functional", "torch._C._nn"):
+    for where in (module, *_WHERE_FUNCTIONS_LIE):
         space: Any = torch
         for part in where.split(".")[1:]:
             space = getattr(space, part, None)
@@ -151,7 +171,7 @@ def _literal(value: Any, names: dict[torch.fx.Node, str]) -> str:
     match value:
         case torch.fx.Node():
             return names[value]
-        case torch.dtype() | bool() | int() | str() | None:
+        case torch.dtype() | torch.layout() | torch.memory_format() | bool() | int() | complex() | str() | None:
             return repr(value)
         case float():
             return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
@@ -167,6 +187,12 @@ def _literal(value: Any, names: dict[torch.fx.Node, str]) -> str:
         case _ if value is Ellipsis:
             return "..."
     raise ValueError(f"a {type(value).__name__} as an argument cannot be written in model.py; leave the slice out")
+
+
+def _content(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'float("{value}")'
+    return repr(value)
 
 
 def _number(value: float | None) -> str:
