@@ -22,7 +22,7 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 from data.graph import MalformedGraphError  # noqa: E402
 from data.passbench import load_tasks  # noqa: E402
 from eval_harness.errors import UserError  # noqa: E402
-from eval_harness.executor import LocalExecutor, evaluate_all  # noqa: E402
+from eval_harness.executor import evaluate_all  # noqa: E402
 from eval_harness.executor_config import HttpExecutorConfig, RayExecutorConfig, open_executor  # noqa: E402
 from eval_harness.http_evaluator import HttpEvaluator  # noqa: E402
 from eval_harness.presets import load_protocol  # noqa: E402
@@ -64,7 +64,7 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
-def executor(cluster):
+def on_ray(cluster):
     config = RayExecutorConfig(kind="ray", num_actors=2)
     with open_executor(config, device="cpu") as running:
         running.start_all()
@@ -86,32 +86,31 @@ def figures(verdict):
     return [graph.model_dump(exclude=skipped) for graph in verdict.graphs]
 
 
-def test_the_same_verdicts_as_local_in_the_order_of_the_requests(executor):
+def test_the_same_verdicts_as_local_in_the_order_of_the_requests(on_ray, executor):
     task = make_task(add_relu_mul())
     futures = {
-        name: executor.submit(candidate, task, protocol=QUICK, seed=7) for name, (candidate, _) in CANDIDATES.items()
+        name: on_ray.submit(candidate, task, protocol=QUICK, seed=7) for name, (candidate, _) in CANDIDATES.items()
     }
     verdicts = {name: future.result(240) for name, future in futures.items()}
     for name, (candidate, outcome) in CANDIDATES.items():
         assert verdicts[name].graphs[0].outcome is outcome, verdicts[name].graphs[0].message
         assert verdicts[name].candidate_hash == candidate.candidate_hash
-    with LocalExecutor("cpu") as local:
-        for name, (candidate, _) in CANDIDATES.items():
-            verdict = local.submit(candidate, task, protocol=QUICK, seed=7).result(240)
-            assert figures(verdict) == figures(verdicts[name])
-            assert verdict.seeds == verdicts[name].seeds
+    for name, (candidate, _) in CANDIDATES.items():
+        verdict = executor.submit(candidate, task, protocol=QUICK, seed=7).result(240)
+        assert figures(verdict) == figures(verdicts[name])
+        assert verdict.seeds == verdicts[name].seeds
     requests = [(candidate, make_task(add_relu_mul(), task_id=name)) for name, (candidate, _) in CANDIDATES.items()]
-    assert [verdict.task_id for verdict in evaluate_all(executor, requests, protocol=QUICK)] == list(CANDIDATES)
+    assert [verdict.task_id for verdict in evaluate_all(on_ray, requests, protocol=QUICK)] == list(CANDIDATES)
 
 
-def test_an_actor_killed_at_work_is_replaced_and_its_evaluation_done_again(executor):
+def test_an_actor_killed_at_work_is_replaced_and_its_evaluation_done_again(on_ray):
     task = make_task(add_relu_mul())
-    before = executor.metrics()
-    hang = executor.submit(add_relu_mul_pass(wrapper=HANG), task, protocol=SHORT, seed=7)
-    wait_until(lambda: executor.metrics().num_running == 1)
-    at_work = next(slot.judge for slot in executor._slots if slot.job is not None)
+    before = on_ray.metrics()
+    hang = on_ray.submit(add_relu_mul_pass(wrapper=HANG), task, protocol=SHORT, seed=7)
+    wait_until(lambda: on_ray.metrics().num_running == 1)
+    at_work = next(slot.judge for slot in on_ray._slots if slot.job is not None)
     pid = at_work.pid
-    fine = executor.submit(add_relu_mul_pass(), task, protocol=QUICK, seed=7)
+    fine = on_ray.submit(add_relu_mul_pass(), task, protocol=QUICK, seed=7)
     time.sleep(1.0)
     os.kill(pid, signal.SIGKILL)
     assert fine.result(240).graphs[0].outcome is Outcome.CORRECT
@@ -119,39 +118,39 @@ def test_an_actor_killed_at_work_is_replaced_and_its_evaluation_done_again(execu
     # judged by the second try: the candidate did not bring that judge down
     assert verdict.graphs[0].outcome is Outcome.TIMEOUT
     assert verdict.seeds["master"] == 8
-    after = executor.metrics()
+    after = on_ray.metrics()
     assert (after.retried - before.retried, after.complete - before.complete) == (1, 2)
     assert after.failed == before.failed
-    assert pid not in [judge.pid for judge in executor._judges]
+    assert pid not in [judge.pid for judge in on_ray._judges]
 
 
-def test_an_actor_that_died_idle_costs_no_try(executor):
-    before = executor.metrics()
-    for judge in executor._judges:
+def test_an_actor_that_died_idle_costs_no_try(on_ray):
+    before = on_ray.metrics()
+    for judge in on_ray._judges:
         if judge.pid:
             os.kill(judge.pid, signal.SIGKILL)
-    verdict = executor.submit(add_relu_mul_pass(), make_task(add_relu_mul()), protocol=QUICK, seed=7).result(240)
+    verdict = on_ray.submit(add_relu_mul_pass(), make_task(add_relu_mul()), protocol=QUICK, seed=7).result(240)
     assert verdict.graphs[0].outcome is Outcome.CORRECT and verdict.seeds["master"] == 7
-    assert executor.metrics().retried == before.retried
+    assert on_ray.metrics().retried == before.retried
 
 
-def test_cancelling_what_runs_frees_the_actor(executor):
+def test_cancelling_what_runs_frees_the_actor(on_ray):
     task = make_task(add_relu_mul())
-    hang = executor.submit(add_relu_mul_pass(wrapper=HANG), task, protocol=QUICK)
-    wait_until(lambda: executor.metrics().num_running == 1)
+    hang = on_ray.submit(add_relu_mul_pass(wrapper=HANG), task, protocol=QUICK)
+    wait_until(lambda: on_ray.metrics().num_running == 1)
     time.sleep(0.5)
-    assert executor.cancel_running(hang)
+    assert on_ray.cancel_running(hang)
     with pytest.raises(CancelledError):
         hang.result(30)
-    verdict = executor.submit(CANDIDATES["cheat"][0], task, protocol=QUICK).result(240)
+    verdict = on_ray.submit(CANDIDATES["cheat"][0], task, protocol=QUICK).result(240)
     assert verdict.graphs[0].outcome is Outcome.VIOLATION
 
 
-def test_a_malformed_task_is_the_users_mistake_on_the_cluster_too(executor):
+def test_a_malformed_task_is_the_users_mistake_on_the_cluster_too(on_ray):
     graph = add_relu_mul()
     files = dict(graph.files) | {"model.py": graph.model_source.replace("torch.relu(tmp_0)", "torch.load('x')")}
     with pytest.raises(MalformedGraphError, match=r"model\.py"):
-        executor.submit(add_relu_mul_pass(), make_task(type(graph)("bad", files)), protocol=QUICK).result(240)
+        on_ray.submit(add_relu_mul_pass(), make_task(type(graph)("bad", files)), protocol=QUICK).result(240)
 
 
 def test_a_node_without_passwright_says_so_with_the_cure(tmp_path):
