@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import random
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -111,8 +112,13 @@ def torch_dtype(name: str) -> torch.dtype:
 
 def variance_arguments(graph: Graph) -> frozenset[str]:
     """Arguments that batch_norm takes as the running variance: a negative one would make every output NaN."""
+    return _variance_arguments(graph.model_source)
+
+
+@lru_cache(maxsize=64)  # a graph is drawn many times in a row
+def _variance_arguments(source: str) -> frozenset[str]:
     found = set()
-    for node in ast.walk(ast.parse(graph.model_source)):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             positions = _VARIANCE_POSITION.get(node.func.attr, {})
             position = positions.get("functional" if ast.unparse(node.func.value).endswith("functional") else "torch")

@@ -42,7 +42,7 @@ def operator_sequence(graph: Graph) -> tuple[str, ...]:
     for node in ast.walk(ast.parse(graph.model_source)):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
             for statement in node.body:
-                _collect(statement, names)
+                collect_operators(statement, names)
     return tuple(names)
 
 
@@ -96,20 +96,20 @@ class LeakReport:
 
 
 def leak_report(tasks: Iterable[Task]) -> LeakReport:
-    """Compare every train task with every eval task."""
+    """Compare every task of the splits train, train_* with every one of eval, eval_*."""
     tasks = list(tasks)
     counts: dict[str, int] = defaultdict(int)
     for task in tasks:
         counts[task.split] += 1
     sequences = {task.task_id: _sequences(task) for task in tasks}
+    hashes = {task.task_id: {graph.content_hash for graph in task.graphs} for task in tasks}
     shared_sequences, shared_graphs, contained = [], [], []
-    for train in (task for task in tasks if task.split == TRAIN):
-        for held_out in (task for task in tasks if task.split == EVAL):
+    for train in (task for task in tasks if _is_kind(task.split, TRAIN)):
+        for held_out in (task for task in tasks if _is_kind(task.split, EVAL)):
             pair = (train.task_id, held_out.task_id)
             same = sequences[pair[0]] & sequences[pair[1]]
             shared_sequences += [(*pair, sequence) for sequence in sorted(same)]
-            hashes = {graph.content_hash for graph in train.graphs} & {graph.content_hash for graph in held_out.graphs}
-            shared_graphs += [(*pair, digest) for digest in sorted(hashes)]
+            shared_graphs += [(*pair, digest) for digest in sorted(hashes[pair[0]] & hashes[pair[1]])]
             if not same and any(_contains(a, b) for a in sequences[pair[0]] for b in sequences[pair[1]]):
                 contained.append(pair)
     return LeakReport(dict(counts), shared_sequences, shared_graphs, contained)
@@ -161,13 +161,18 @@ def hold_out(
 
 
 def overlap_report(tasks: Iterable[Task], *, n: int = NGRAM, measure: Measure = "jaccard") -> OverlapReport:
-    """How much the train tasks' sequences have in common with the eval tasks'; nothing is dropped."""
-    by_split: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for task in tasks:
-        by_split[task.split] |= _sequences(task)
-    found = nearest(by_split[TRAIN], by_split[EVAL], n=n, measure=measure)
-    values = tuple(sorted(entry.overlap for entry in found))
-    return OverlapReport(n, measure, None, len(by_split[EVAL]), len(by_split[TRAIN] & by_split[EVAL]), (), values)
+    """How much the sequences of train, train_* have in common with those of eval, eval_*; nothing is dropped."""
+    tasks = list(tasks)
+    train, held_out = (
+        {sequence for task in tasks if _is_kind(task.split, kind) for sequence in _sequences(task)}
+        for kind in (TRAIN, EVAL)
+    )
+    values = tuple(sorted(entry.overlap for entry in nearest(train, held_out, n=n, measure=measure)))
+    return OverlapReport(n, measure, None, len(held_out), len(train & held_out), (), values)
+
+
+def _is_kind(split: str, kind: str) -> bool:
+    return split == kind or split.startswith(f"{kind}_")
 
 
 def _sequences(task: Task) -> set[tuple[str, ...]]:
@@ -194,46 +199,46 @@ def _contains(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return any(long[start : start + len(short)] == short for start in range(len(long) - len(short) + 1))
 
 
-def _collect(node: ast.AST, names: list[str]) -> None:
+def collect_operators(node: ast.AST, names: list[str]) -> None:
     """Append the operators of a statement or expression, operands before operators."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            _collect(value, names)
+            collect_operators(value, names)
             for target in targets:
                 if isinstance(target, ast.Subscript):
-                    _collect(target.value, names)
+                    collect_operators(target.value, names)
                     names.append("setitem")
         case ast.AugAssign(op=op, value=value):
-            _collect(value, names)
+            collect_operators(value, names)
             names.append(_operator(op))
         case ast.Call(func=ast.Attribute() as func):
-            _collect(func.value, names)
+            collect_operators(func.value, names)
             for child in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                _collect(child, names)
+                collect_operators(child, names)
             if func.attr not in _NO_OPERATORS:
                 names.append(_bare(func))
         case ast.BinOp(left=left, op=op, right=right):
-            _collect(left, names)
-            _collect(right, names)
+            collect_operators(left, names)
+            collect_operators(right, names)
             names.append(_operator(op))
         case ast.UnaryOp(op=op, operand=operand):
-            _collect(operand, names)
+            collect_operators(operand, names)
             if not isinstance(operand, ast.Constant):  # -1 is a literal
                 names.append(_operator(op))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            _collect(left, names)
+            collect_operators(left, names)
             for comparator in comparators:
-                _collect(comparator, names)
+                collect_operators(comparator, names)
             names += [_operator(op) for op in ops]
         case ast.Subscript(value=value, slice=index):
-            _collect(value, names)
-            _collect(index, names)
+            collect_operators(value, names)
+            collect_operators(index, names)
             names.append("getitem")
         case ast.Delete() | ast.Pass():
             pass
         case _:
             for part in ast.iter_child_nodes(node):
-                _collect(part, names)
+                collect_operators(part, names)
 
 
 def _bare(func: ast.Attribute) -> str:

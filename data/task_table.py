@@ -1,8 +1,11 @@
-"""The Parquet form of tasks: its schema and the rows. References, names and messages are passbench.py's."""
+"""The Parquet form of tasks: its schema and the rows. References, names and messages are passbench.py's.
+
+Row groups are small, so that one task is read without decoding the others: its group is found in the two key columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,12 @@ from data.graph import GRAPH_FILES, Graph
 from data.task import Task
 
 SCHEMA_VERSION = "1"
+VERSION_KEY = b"passwright.tasks"
+"""Of the file's metadata: which version of the schema it has."""
+GROUP_BYTES = 2 << 20
+"""Text in a row group, before compression: smaller groups are read faster one by one and compress less."""
+GROUP_TASKS = 64
+"""Rows in a row group at most."""
 
 _FILE_COLUMNS = {file: file.replace(".", "_") for file in GRAPH_FILES}
 """File name -> column: model.py -> model_py. A file that the graph lacks is null."""
@@ -28,35 +37,86 @@ SCHEMA = pa.schema(
             pa.list_(pa.struct([("name", pa.string()), *((column, pa.string()) for column in _FILE_COLUMNS.values())])),
         ),
     ],
-    metadata={"passwright.tasks": SCHEMA_VERSION},
+    metadata={VERSION_KEY.decode(): SCHEMA_VERSION},
 )
 
 
-def write_table(tasks: list[Task], path: Path) -> None:
-    """Write one row a task, in the order given. Raises ValueError on a task_id that appears twice."""
+def write_table(tasks: Iterable[Task], path: Path) -> None:
+    """Write one row a task, in the order given, holding one row group at a time.
+
+    Raises ValueError on a task_id that appears twice. The file appears whole or not at all.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".parquet.partial")
+    try:
+        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", compression_level=9) as writer:
+            for group in _groups(tasks, path):
+                table = pa.Table.from_pylist([_row(task) for task in group], schema=SCHEMA)
+                writer.write_table(table, row_group_size=len(group))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class TaskTable:
+    """One file of tasks, opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError (pyarrow's too) where the file is none of ours."""
+        self._file = pq.ParquetFile(path, memory_map=True)
+        version = (self._file.schema_arrow.metadata or {}).get(VERSION_KEY, b"").decode()
+        if not {"task_id", "split", "graphs"} <= set(self._file.schema_arrow.names):
+            raise ValueError("no columns task_id, split and graphs")
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"its schema has version {version or 'none'}, this Passwright reads {SCHEMA_VERSION}")
+        keys = self._file.read(columns=["task_id", "split"])
+        self.keys: list[tuple[str, str]] = list(
+            zip(keys["task_id"].to_pylist(), keys["split"].to_pylist(), strict=True)
+        )
+        """(task_id, split) of every row, in order."""
+
+    def read(
+        self, wanted: Collection[str], *, refuse: Callable[[str, ValueError], None] | None = None
+    ) -> Iterator[Task]:
+        """The tasks whose task_id is wanted, in the order of the file; only the groups that hold one are decoded.
+
+        A task with a malformed graph is handed to `refuse` by its id, or raises without it.
+        """
+        chosen, first = set(wanted), 0
+        for group in range(self._file.num_row_groups):
+            num_rows = self._file.metadata.row_group(group).num_rows
+            rows = [row for row in range(num_rows) if self.keys[first + row][0] in chosen]
+            first += num_rows
+            if rows:
+                table = self._file.read_row_group(group)
+                for row in rows:
+                    entry = table.slice(row, 1).to_pylist()[0]
+                    try:
+                        task = _task(entry)
+                    except ValueError as error:
+                        if refuse is None:
+                            raise
+                        refuse(entry["task_id"], error)
+                    else:
+                        yield task
+
+
+def _groups(tasks: Iterable[Task], path: Path) -> Iterator[list[Task]]:
     seen: set[str] = set()
+    group: list[Task] = []
+    num_bytes = 0
     for task in tasks:
         if task.task_id in seen:
             raise ValueError(f"{path}: task_id {task.task_id!r} appears twice; task ids are unique in a file")
         seen.add(task.task_id)
-    table = pa.Table.from_pylist([_row(task) for task in tasks], schema=SCHEMA)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".parquet.partial")
-    # small row groups: one task can be read without decoding the others
-    pq.write_table(table, temporary, compression="zstd", compression_level=9, row_group_size=64)
-    temporary.replace(path)
-
-
-def read_keys(path: Path) -> list[tuple[str, str]]:
-    """(task_id, split) of every row, in order."""
-    table = pq.read_table(path, columns=["task_id", "split"])
-    return list(zip(table["task_id"].to_pylist(), table["split"].to_pylist(), strict=True))
-
-
-def read_table(path: Path, *, wanted: Collection[str]) -> list[Task]:
-    """The tasks whose task_id is wanted, in the order of the file."""
-    table = pq.read_table(path, filters=[("task_id", "in", list(wanted))])
-    return [_task(row) for row in table.to_pylist()]
+        size = sum(len(text) for graph in task.graphs for text in graph.files.values())
+        if group and (num_bytes + size > GROUP_BYTES or len(group) == GROUP_TASKS):
+            yield group
+            group, num_bytes = [], 0
+        group.append(task)
+        num_bytes += size
+    if group:
+        yield group
 
 
 def _row(task: Task) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 CPU, CUDA = "constraints/cpu.txt", "constraints/cuda.txt"
-CONSTRAINTS = {"serve": CUDA, "cluster": CUDA, "triton": CUDA}
+CONSTRAINTS = {"serve": CUDA, "cluster": CUDA, "triton": CUDA, "timm": CUDA}
 """Extras that are for a GPU machine; the others are resolved for the CPU one."""
 
 TIMEOUT_S = 900.0

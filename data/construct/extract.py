@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-logger = logging.getLogger(__name__)
+from data.construct.metas import ValueRecord
 
 MAX_LITERAL_SIZE = 64
 """Small constants and integer buffers, below this many elements, keep their content (upstream's limit)."""
@@ -26,19 +25,8 @@ RECOMPILE_LIMIT = 64
 """Graphs of one piece of code. A layer with a graph break inside is compiled once a layer; Dynamo's own limit is 8."""
 
 
-@dataclass(frozen=True)
-class ValueStats:
-    """What one tensor of the running model looked like, when it was made."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    """With the prefix: "torch.float32"."""
-    mean: float | None
-    """None for integers and booleans, as in the metas."""
-    std: float | None
-    min_val: int | None = None
-    max_val: int | None = None
-    """Of integers only: bounds for indices."""
+ValueStats = ValueRecord
+"""What one tensor of the running model looked like, when it was made: the entry of values.json."""
 
 
 @dataclass
@@ -131,10 +119,10 @@ class Extraction:
 
 @contextlib.contextmanager
 def _capture_settings() -> Any:
-    """Dynamo's settings while a model runs: every layer may have its graphs, and recurrent layers are one operator."""
+    """Every layer may have its graphs, recurrent layers are one operator, and numbers with a point are literals."""
     import torch._dynamo as dynamo
 
-    with dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT, allow_rnn=True):
+    with dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT, allow_rnn=True, specialize_float=True):
         yield
 
 
@@ -188,11 +176,11 @@ class _Recorder(torch.fx.Interpreter):
 
 def measure(value: torch.Tensor) -> ValueStats:
     """Shape, dtype and statistics of one tensor."""
-    shape, dtype = tuple(value.shape), str(value.dtype)
+    about: dict[str, Any] = {"shape": tuple(value.shape), "dtype": str(value.dtype)}
     if value.is_floating_point():
         wide = value.detach().to(torch.float64)
         std = float(wide.std()) if wide.numel() > 1 else 0.0
-        return ValueStats(shape, dtype, float(wide.mean()) if wide.numel() else math.nan, std)
+        return ValueStats(**about, mean=float(wide.mean()) if wide.numel() else math.nan, std=std)
     if value.dtype is torch.bool or value.is_complex() or value.numel() == 0:
-        return ValueStats(shape, dtype, None, None)
-    return ValueStats(shape, dtype, None, None, int(value.min()), int(value.max()))
+        return ValueStats(**about)
+    return ValueStats(**about, min_val=int(value.min()), max_val=int(value.max()))

@@ -11,25 +11,23 @@ import json
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from data.construct.extract import ValueStats
+from data.construct.metas import meta_class
 from data.construct.subgraph import Slice
 from data.graph import (
     GRAPH_HASH_FILE,
     GRAPH_NET_FILE,
     INPUT_META_FILE,
-    META_CLASS_PREFIX,
     MODEL_FILE,
     WEIGHT_META_FILE,
     Graph,
 )
 
-CAPTURED_DEVICE = "cuda:0"
 CAPTURED_DEVICE_CALL = "device(type='cuda', index=0)"
 _INFIX = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
@@ -74,32 +72,17 @@ def write_slice(part: Slice, name: str, *, model_name: str, family: str | None =
 
 def index_bounds(part: Slice) -> dict[str, ValueStats]:
     """Indices of an embedding may be any row of its table, not only those that this run happened to use."""
-    bounds = {}
+    last_rows: dict[str, int] = {}
     for node in part.nodes:
         if getattr(node.target, "__name__", "") == "embedding" and len(node.args) > 1:
-            index, table = node.args[:2]
-            if isinstance(index, torch.fx.Node) and isinstance(table, torch.fx.Node) and index.name in part.stats:
-                last_row = part.stats[table.name].shape[0] - 1
-                bounds[index.name] = replace(part.stats[index.name], min_val=0, max_val=last_row)
-    return bounds
-
-
-def meta_class(name: str, original_name: str, stats: ValueStats, data: Sequence[Any] | None = None) -> str:
-    """One class of weight_meta.py, with a newline at its end. data: the values themselves, which no draw may change."""
-    fields = [
-        f'name = "{name}"',
-        f'original_name = "{original_name}"',
-        f"shape = {list(stats.shape)}",
-        f'dtype = "{stats.dtype}"',
-        f'device = "{CAPTURED_DEVICE}"',
-        f"mean = {_number(stats.mean)}",
-        f"std = {_number(stats.std)}",
-    ]
-    if data is not None:
-        fields.append(f"data = [{', '.join(_content(value) for value in data)}]")
-    elif stats.min_val is not None:
-        fields += [f"min_val = {stats.min_val}", f"max_val = {stats.max_val}"]
-    return f"class {META_CLASS_PREFIX}L_{name}_:\n" + "".join(f"\t{line}\n" for line in fields)
+            index, table = (arg.name if isinstance(arg, torch.fx.Node) else "" for arg in node.args[:2])
+            if index in part.stats and table in part.stats:  # both are inputs
+                rows = part.stats[table].shape[0]
+                last_rows[index] = min(rows - 1, last_rows.get(index, rows))
+    return {
+        name: part.stats[name].model_copy(update={"min_val": 0, "max_val": last_row})
+        for name, last_row in last_rows.items()
+    }
 
 
 def model_source(part: Slice, folded: Mapping[torch.fx.Node, str] | None = None) -> str:
@@ -187,15 +170,3 @@ def _literal(value: Any, names: dict[torch.fx.Node, str]) -> str:
         case _ if value is Ellipsis:
             return "..."
     raise ValueError(f"a {type(value).__name__} as an argument cannot be written in model.py; leave the slice out")
-
-
-def _content(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f'float("{value}")'
-    return repr(value)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "None"
-    return f"{value:.3f}" if math.isfinite(value) else f'float("{value}")'
