@@ -115,7 +115,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     "torch.amp.autocast_mode": _names("_enter_autocast _exit_autocast"),
     "torch.ops.aten": _COMPUTE
     | METHODS
-    | _names(_FACTORY, "index _to_copy _softmax _log_softmax lift_fresh_copy copy"),
+    | _names(_FACTORY, "index slice _to_copy _softmax _log_softmax lift_fresh_copy copy"),
 }
 """Dotted prefix -> functions spelled under it."""
 

@@ -35,7 +35,7 @@ class ImportConfig(BaseModel):
 
     source: Path
     """A folder tree with task folders, or rows of {path, content}: see rows.py."""
-    name: str = Field(pattern=NAME_PATTERN.pattern + "$")
+    name: str = Field(pattern=f"^{NAME_PATTERN.pattern}$")
     """References to the set begin with it."""
     into: Path | None = None
     """The data folder; default: $XDG_DATA_HOME or ~/.local/share, then passwright/tasks."""

@@ -16,6 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from data.construct import fusible
 from data.construct.extract import capture
 from data.construct.full_graph import full_graph
 from data.construct.fusible import FusibleReport, analyse, bisected, plateaus
@@ -29,7 +30,8 @@ from data.passbench import load_task
 from tests.graph_helpers import BF16, F32, draw, make_graph
 
 PICTURE = Path(__file__).parents[1] / "docs/pictures/prefix_curve_resnet18.svg"
-SQUARE = ((8, 8), F32)
+SQUARE = ((96, 96), F32)
+"""Large enough that Inductor unrolls no reduction over it."""
 INT64 = "int64"
 
 
@@ -60,16 +62,16 @@ def test_pointwise_operators_share_a_kernel_and_library_calls_do_not() -> None:
         b = a.relu()
         c = torch.matmul(b, w)
         d = c.t()
-        e = torch.nn.functional.gelu(d)
+        e = torch.nn.functional.gelu(c)
         f = torch.nn.functional.softmax(e, -1)
-        return (f,)
+        return (f, d)
     """
     assert kernels(body, x=SQUARE, y=SQUARE, w=SQUARE) == [1, 1, 2, 2, 3, 3]
 
 
 def test_views_sizes_and_dropout_that_is_off_launch_nothing() -> None:
     body = """
-        a = x.view(4, 16)
+        a = x.view(48, 192)
         b = a.size(0)
         c = torch.nn.functional.dropout(a, 0.1, False, False)
         d = c.transpose(0, 1)
@@ -111,13 +113,13 @@ def test_writes_in_place_are_values_of_their_own() -> None:
 
 def test_captured_devices_constants_and_half_types() -> None:
     body = """
-        a = torch.arange(8, device = device(type='cuda', index=0))
-        b = torch.tensor([1.0, 2.0, 4.0, 8.0, 1.0, 2.0, 4.0, 8.0], device = device(type='cuda', index=0))
+        a = torch.arange(4, device = device(type='cuda', index=0))
+        b = torch.tensor([1.0, 2.0, 4.0, 8.0], device = device(type='cuda', index=0))
         c = x * b
         d = c.to(torch.bfloat16) + a
         return (d,)
     """
-    curve = kernels(body, x=((8, 8), BF16))
+    curve = kernels(body, x=((96, 4), BF16))
     assert curve[0] == 1 and curve[-1] == 1
 
 
@@ -144,7 +146,6 @@ def by_aot_autograd(graph: Graph) -> int:
     "task",
     [
         "llama_rotary_embedding",
-        "maskformer_window_layer_norm",
         "resnet_bn_residual_relu",
         "sentence_masked_mean_pooling",
     ],
@@ -244,21 +245,20 @@ def test_sizes_of_ranges() -> None:
     assert analyse(graph, min_ops=3, max_ops=5).ranges == ((0, 5), (5, 10))
 
 
-def test_a_long_program_is_looked_at_through_windows() -> None:
-    # chains of seven; the sum that ends one is a kernel, and what follows from it cannot be in the same one
-    lines, last = [], "x"
-    for index in range(30):
-        lines += [f"a{index} = {last} + {index}.5", f"b{index} = a{index}.relu()", f"c{index} = b{index} * b{index}"]
-        lines += [f"d{index} = torch.cumsum(c{index}, 0)", f"e{index} = d{index}.neg()"]
-        last = f"e{index}"
-    graph = make_graph("\n".join([*lines, f"return ({last},)"]), x=SQUARE)
+def test_a_long_program_is_looked_at_through_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = []
+    for index in range(4):
+        lines += [f"a{index} = {f'e{index - 1}' if index else 'x'} + {index}.5", f"b{index} = a{index}.relu()"]
+        lines += [f"c{index} = b{index}.cumsum({index % 2})", f"d{index} = c{index}.t()", f"e{index} = c{index}.neg()"]
+    graph = make_graph("\n".join([*lines, "return (e3,)"]), x=SQUARE)
+    at_once = analyse(graph)
+    monkeypatch.setattr(fusible, "WINDOW", 12)
+    monkeypatch.setattr(fusible, "LOOKBACK", 6)
+    monkeypatch.setattr(fusible, "STEP", 3)
     windows = analyse(graph)
-    assert len(windows.kernels) == 150
-    start = analyse(make_graph("\n".join([*lines[:60], "return (e11,)"]), x=SQUARE), every_prefix=True)
-    assert windows.kernels[:60] == start.kernels
-    assert [span for span in windows.ranges if span[1] <= 60] == list(start.ranges)
-    period = start.ranges[1][0] - start.ranges[0][0]
-    assert {b[0] - a[0] for a, b in itertools.pairwise(windows.ranges)} == {period}
+    assert windows.ranges == at_once.ranges
+    assert windows.kernels == at_once.kernels
+    assert windows.ranges
 
 
 # --- real models ---
@@ -280,7 +280,7 @@ def test_graphs_that_people_call_fusible_are_found_to_be(task: str, ranges: list
     assert list(analyse(load_task(f"mini/{task}").graphs[0]).ranges) == ranges
 
 
-@pytest.mark.parametrize("model", ["residual_block", "inverted_residual", "diffusion_residual", "concat_gate"])
+@pytest.mark.parametrize("model", ["residual_block", "concat_gate"])
 def test_the_ranges_are_those_of_the_full_curve(model: str) -> None:
     graph = captured_model(model)
     fast, full = analyse(graph), analyse(graph, every_prefix=True)
@@ -290,15 +290,16 @@ def test_the_ranges_are_those_of_the_full_curve(model: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_transformer_layer() -> None:
-    pytest.importorskip("transformers")
-    graph = captured_model("vit")
+@pytest.mark.parametrize("model", ["inverted_residual", "diffusion_residual", "vit"])
+def test_the_ranges_are_those_of_the_full_curve_in_larger_models(model: str) -> None:
+    graph = captured_model(model)
     fast, full = analyse(graph), analyse(graph, every_prefix=True)
     assert fast.ranges == full.ranges
-    assert fast.num_compiles < len(fast.kernels)
-    assert operators(graph, fast) == [
-        "add dropout layer_norm", "mul softmax to dropout", "add layer_norm", "add layer_norm getitem",
-    ]  # fmt: skip
+    if model == "vit":
+        assert fast.num_compiles < full.num_compiles < len(fast.kernels)
+        assert operators(graph, fast) == [
+            "cat add dropout layer_norm", "mul softmax to dropout", "add layer_norm", "add layer_norm getitem",
+        ]  # fmt: skip
 
 
 # --- refusals ---

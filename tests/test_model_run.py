@@ -6,6 +6,7 @@ Every process here is real.
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -25,12 +26,13 @@ from data.construct.model_result import ModelConfig, ModelResult, Status, read_r
 from data.construct.model_run import RunInProgressError, _is_to_do, run_models
 from data.construct.model_worker import run_model
 from data.construct.statements import parse_program
+from data.construct.worker_process import PRELOADED as WHOLE_PRELOAD
 from data.passbench import load_graph
 
 ZOO = "tests.tiny_zoo"
 SMALL: dict[str, Any] = {"zoo": ZOO, "shapes": 3, "dtypes": ("bfloat16",), "fusible": False}
 REPOSITORY = Path(__file__).parent.parent
-PRELOADED = ("data.construct.full_graph",)
+PRELOADED = ("torch._dynamo", "data.construct.model_capture", "data.construct.model_worker", "tests.tiny_zoo")
 """The tiny zoo needs no more, and importing transformers takes longer than all of its models."""
 
 
@@ -120,10 +122,10 @@ def test_models_that_fail_in_every_way_do_not_stop_a_run(tmp_path: Path) -> None
 
 def test_a_hanging_model_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
     start = time.monotonic()
-    (result,) = run_models(["tiny.hanging"], tmp_path, num_workers=1, time_limit_s=6, progress=False, **SMALL)
+    (result,) = run_models(["tiny.hanging"], tmp_path, num_workers=1, time_limit_s=10, progress=False, **SMALL)
     assert time.monotonic() - start < 300
-    assert (result["status"], result["time_limit_s"]) == ("timeout", 6.0)
-    assert result["error"].startswith("no end within 6 s, while it did: capture s0_f32")
+    assert (result["status"], result["time_limit_s"]) == ("timeout", 10.0)
+    assert result["error"].startswith("no end within 10 s, while it did: capture s0_f32")
     assert result["peak_rss_mb"] > 50
     log = (tmp_path / "tiny.hanging" / "worker.log").read_text()
     assert "tiny_zoo.py" in log and "in forward" in log  # where it hung
@@ -213,6 +215,11 @@ def test_mistakes_of_the_caller(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunInProgressError, match="another run"):
             run_models(["tiny.mlp"], tmp_path)
+
+
+def test_what_workers_are_forked_with_exists() -> None:
+    ours = [name for name in WHOLE_PRELOAD if name.startswith("data.")]
+    assert len(ours) >= 3 and all(importlib.util.find_spec(name) for name in ours)  # a wrong name is skipped silently
 
 
 def test_the_process_that_runs_models_needs_no_torch() -> None:

@@ -16,6 +16,8 @@ from data.construct.example import Example
 from data.construct.model_zoo import KNOWN_GOOD, build_example, find_model, list_models, size_variants, symbols_of
 from data.construct.zoo_check import check_models, domain_of, first_tensor, known_source, line_of
 from data.construct.zoo_entry import MAX_COST_RATIO, cost_of, spread_sizes
+from data.construct.zoo_overrides import SPECIAL
+from data.construct.zoo_providers import PROVIDERS
 
 EXAMPLES = (
     "transformers.bert",
@@ -85,6 +87,13 @@ def test_known_models_are_in_the_library():
             entry.origin,
             entry.architecture,
         )
+
+
+def test_overrides_name_architectures_of_the_library_and_makers_that_exist():
+    architectures = {entry.architecture for entry in list_models(only_known=False)}
+    makers = {maker for special in SPECIAL.values() for maker in special.inputs.values() if maker is not None}
+    assert not set(SPECIAL) - architectures
+    assert not makers - set(PROVIDERS)
 
 
 def test_unknown_names_say_what_is_near():

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data.passbench import load_tasks
@@ -38,12 +38,12 @@ def test_every_bundled_graph_is_plain_and_read_alike() -> None:
         assert plain_forward_arguments(graph.model_source) == graph.arguments
 
 
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
+names = st.sampled_from(["name", "shape", "data", "std", "Program_weight_tensor_meta_x", "_", "a1"])
 numbers = st.one_of(st.integers(-(10**12), 10**12).map(str), st.floats(allow_nan=False, allow_infinity=False).map(repr))
 values = st.one_of(
     numbers,
     st.just("None"),
-    st.text(st.characters(codec="ascii"), max_size=12).map(repr),
+    st.text("ab \\\"'\n\t#\u00e9", max_size=6).map(repr),
     st.sampled_from(['float("nan")', "float('-inf')", "[]", "True", "007", "1_000", '"a" "b"', "[1, [2]]", "nan", "x"]),
     st.lists(numbers, max_size=4).map(lambda items: f"[{', '.join(items)}]"),
     st.lists(numbers, min_size=1, max_size=4).map(
@@ -54,6 +54,7 @@ values = st.one_of(
 metas = st.lists(st.tuples(names, st.lists(st.tuples(names, values), max_size=4)), max_size=3)
 
 
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(metas, st.sampled_from(["\t", "    "]))
 def test_what_is_answered_is_what_a_syntax_tree_gives(classes: list[Any], indent: str) -> None:
     text = "\n\n".join(

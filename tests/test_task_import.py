@@ -189,6 +189,12 @@ def test_another_folder_needs_no_variable(
         load_tasks("bench")
 
 
+@pytest.mark.parametrize("name", ["../up", "a/b", "", "a:b", ".hidden", "a b"])
+def test_a_name_that_no_reference_could_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="name"):
+        config(tmp_path, name=name)
+
+
 def test_a_source_that_is_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(MalformedTaskError, match="no such file or folder"):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data.constraints_file import graph_constraints, parse_constraints
 from data.graph import Graph, MalformedGraphError
-from data.passbench import MalformedTaskError, load_task, load_tasks, write_parquet
+from data.passbench import MalformedTaskError, load_task, load_tasks, write_graph, write_parquet
 from data.rows import RowsTree, find_row_files
 from data.task import Task
 from data.task_table import TaskTable
 from tests.upstream_tree import ACTIVATIONS, make_graph, rows_of, write_checkout
 
+ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = """from sympy import Symbol, Expr, Rel, Eq
 
 S0 = Symbol("S0")
@@ -93,6 +96,7 @@ expressions = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(expressions, st.integers(1, 50), st.integers(1, 50))
 def test_a_dimension_is_computed_as_python_would(text: str, first: int, second: int) -> None:
     source = CONSTRAINTS.replace("width", "S1").replace("[S0, S1 // 32 + 1]", f"[{text}]")
@@ -122,6 +126,17 @@ def test_a_checkout_loads_whatever_became_of_its_links(tmp_path: Path, links: st
         task.task_id: task.content_hash for task in tasks
     }
     assert set(reference) == set(folders)
+
+
+def test_a_link_left_as_text_leads_to_a_folder_of_another_name(tmp_path: Path) -> None:
+    write_graph(make_graph("g"), tmp_path / "shelf/one")
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task/graphs").write_text("../shelf\n")
+    (tmp_path / "task/graph_list.txt").write_text("graphs/one\n")
+    assert load_task(tmp_path / "task").graphs[0].name == "graphs/one"
+    (tmp_path / "task/graphs").write_text("../elsewhere\n")
+    with pytest.raises(MalformedTaskError, match=r"graphs/one/graph_net\.json: missing, but"):
+        load_task(tmp_path / "task")
 
 
 def test_a_task_folder_that_is_a_link_is_found_and_a_circle_ends(tmp_path: Path) -> None:
@@ -255,3 +270,15 @@ def test_the_key_columns_say_everything_about_a_reference(tmp_path: Path) -> Non
     table = TaskTable(tmp_path / "t.parquet")
     assert table.keys[:2] == [("task_0000", "train"), ("task_0001", "eval")]
     assert [task.task_id for task in table.read(["task_0008", "task_0002"])] == ["task_0002", "task_0008"]
+
+
+def test_folders_and_jsonl_need_neither_pyarrow_nor_torch(tmp_path: Path) -> None:
+    write_checkout(tmp_path / "net", num_tasks=1)
+    source = write_rows("jsonl", rows_of(tmp_path / "net"), tmp_path / "rows")
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('pyarrow', 'torch', 'datasets')))\n"  # None: importing fails
+        "from data.passbench import load_tasks; import data.task_import, data.task_faults, data.task_stats\n"
+        f"print(len(load_tasks({str(tmp_path / 'net')!r})), len(load_tasks({str(source)!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.split() == ["1", "1"], done.stderr

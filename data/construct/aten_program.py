@@ -85,7 +85,7 @@ def trace_program(graph: Graph, program: Program, device: str = "cpu") -> AtenPr
     with torch.no_grad(), fake_mode, enable_python_dispatcher(), FunctionalTensorMode():
         module = make_fx(run, decomposition_table=select_decomp_table())(*arguments)
     nodes = list(module.graph.nodes)
-    made_by = {node: _PLACEHOLDER if node.op == "placeholder" else run.made_by.get(node.name, 0) for node in nodes[:-1]}
+    made_by = {node: run.made_by[node.name] for node in nodes[:-1]}
     snapshots = nodes[-1].args[0]
     outputs = tuple(
         tuple(dict.fromkeys(snapshots[index] for index in taken if made_by[snapshots[index]] != _PLACEHOLDER))

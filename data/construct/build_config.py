@@ -40,6 +40,8 @@ class SubgraphsConfig(BaseModel):
 
     min_fusible_ops: int = Field(default=2, ge=1)
     max_fusible_ops: int = Field(default=35, ge=1)
+    shorter_plateaus: bool = True
+    """Whether a fusible range also gives those that begin with it and end earlier: K does not grow there either."""
     min_classical_ops: int = Field(default=4, ge=2)
     max_classical_ops: int = Field(default=64, ge=2)
     max_folds: int = Field(default=16, ge=1)

@@ -25,16 +25,12 @@ RECOMPILE_LIMIT = 64
 """Graphs of one piece of code. A layer with a graph break inside is compiled once a layer; Dynamo's own limit is 8."""
 
 
-ValueStats = ValueRecord
-"""What one tensor of the running model looked like, when it was made: the entry of values.json."""
-
-
 @dataclass
 class CapturedGraph:
     """One FX graph with what its values were in its first run."""
 
     graph: torch.fx.Graph
-    stats: dict[torch.fx.Node, ValueStats] = field(default_factory=dict)
+    stats: dict[torch.fx.Node, ValueRecord] = field(default_factory=dict)
     """Of every node that is a tensor, placeholders too."""
     scalars: dict[torch.fx.Node, Any] = field(default_factory=dict)
     """Of every node that is a number or a torch.Size: what a symbolic size was."""
@@ -174,13 +170,13 @@ class _Recorder(torch.fx.Interpreter):
             self.entry.literals[n] = value.detach().flatten().tolist()
 
 
-def measure(value: torch.Tensor) -> ValueStats:
+def measure(value: torch.Tensor) -> ValueRecord:
     """Shape, dtype and statistics of one tensor."""
     about: dict[str, Any] = {"shape": tuple(value.shape), "dtype": str(value.dtype)}
     if value.is_floating_point():
         wide = value.detach().to(torch.float64)
         std = float(wide.std()) if wide.numel() > 1 else 0.0
-        return ValueStats(**about, mean=float(wide.mean()) if wide.numel() else math.nan, std=std)
+        return ValueRecord(**about, mean=float(wide.mean()) if wide.numel() else math.nan, std=std)
     if value.dtype is torch.bool or value.is_complex() or value.numel() == 0:
-        return ValueStats(**about)
-    return ValueStats(**about, min_val=int(value.min()), max_val=int(value.max()))
+        return ValueRecord(**about)
+    return ValueRecord(**about, min_val=int(value.min()), max_val=int(value.max()))

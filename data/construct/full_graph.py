@@ -23,8 +23,8 @@ from data.construct.constraints import (
     find_custom_op_source,
 )
 from data.construct.dynamic_sizes import constraints_source
-from data.construct.extract import CapturedGraph, ValueStats
-from data.construct.metas import meta_class
+from data.construct.extract import CapturedGraph
+from data.construct.metas import ValueRecord, meta_class
 from data.construct.subgraph import Slice, is_parameter, operator_name
 from data.construct.writer import index_bounds, model_source
 from data.graph import (
@@ -64,7 +64,7 @@ class FullGraph:
     """One full graph, ready to be written."""
 
     graph: Graph
-    values: Mapping[str, ValueStats]
+    values: Mapping[str, ValueRecord]
     """in_N and tmp_N -> what each tensor was; other values have no entry."""
     wiring: Wiring
     custom_ops: Mapping[str, str] = field(default_factory=dict)

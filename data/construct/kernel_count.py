@@ -9,13 +9,15 @@ does. Private API of torch is used here and in aten_program.py only.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal
 
 import torch
 from torch._inductor import config, ir
-from torch._inductor.compile_fx import _recursive_joint_graph_passes, _recursive_post_grad_passes, fake_tensor_prop
+from torch._inductor.compile_fx import fake_tensor_prop
 from torch._inductor.debug import DebugContext
-from torch._inductor.fx_passes.post_grad import view_to_reshape
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+from torch._inductor.fx_passes.post_grad import post_grad_passes, view_to_reshape
 from torch._inductor.graph import GraphLowering
 from torch._inductor.scheduler import BaseSchedulerNode, ExternKernelSchedulerNode, NopKernelSchedulerNode
 from torch._inductor.virtualized import V
@@ -27,8 +29,8 @@ from data.graph import Graph
 
 Backend = Literal["cpu", "cuda"]
 
-TESTED_TORCH = ((2, 11), (2, 13))
-"""First and last release that the private API was tried with."""
+KNOWN_TORCH = ((2, 11), (2, 13))
+"""First and last release whose private API this was written for: the project's CUDA and CPU builds."""
 WARM_UP_CALLS = 2
 """Before launches are counted: the first call compiles and tunes."""
 _SETTINGS: dict[str, Any] = {
@@ -38,6 +40,8 @@ _SETTINGS: dict[str, Any] = {
     "max_autotune": False,
     "max_autotune_gemm": False,
 }
+# later releases ask for the device whose patterns are matched
+_JOINT_DEVICE = (torch.device("cpu"),) if "input_device" in inspect.signature(joint_graph_passes).parameters else ()
 _NO_DEVICE_WORK = ("Memcpy", "Memset", "Context Sync", "Stream Sync", "Event Sync", "Device Sync", "Stream Wait")
 
 
@@ -49,8 +53,8 @@ class KernelCounter:
     """Counts kernels of one graph's stretches; equal stretches (layers that repeat) are counted once."""
 
     def __init__(self, graph: Graph, program: Program, *, backend: Backend = "cpu") -> None:
-        """Raises KernelCountError for a torch that was not tried or a GPU that is not there, MalformedGraphError."""
-        _require_tested_torch()
+        """Raises KernelCountError for a torch that is not known or a GPU that is not there, MalformedGraphError."""
+        _require_known_torch()
         if backend == "cuda" and not torch.cuda.is_available():
             raise KernelCountError(f'{graph.name}: backend "cuda" needs a GPU and none is there; use backend "cpu"')
         self.name = graph.name
@@ -101,10 +105,10 @@ def scheduled_kernels(module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -
         DebugContext(),
         config.patch(_SETTINGS),
     ):
-        module = _recursive_joint_graph_passes(module, input_device=torch.device("cpu"))
+        module = joint_graph_passes(module, *_JOINT_DEVICE)
         view_to_reshape(module)
         fake_tensor_prop(module, inputs)
-        _recursive_post_grad_passes(module, is_inference=True)
+        post_grad_passes(module, is_inference=True)
         # layout_opt reorders weights and inputs of each convolution in kernels of their own, by a heuristic over the
         # whole graph: a count of the stretch alone must not depend on it
         lowering = GraphLowering(module, example_inputs=inputs, is_inference=True, layout_opt=False)
@@ -178,11 +182,11 @@ class _Position(int):
         return f"%{int(self)}"
 
 
-def _require_tested_torch() -> None:
+def _require_known_torch() -> None:
     release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    first, last = TESTED_TORCH
+    first, last = KNOWN_TORCH
     if not first <= release <= last:
         raise KernelCountError(
             f"counting kernels uses private API of torch {first[0]}.{first[1]} to {last[0]}.{last[1]}, this is "
-            f"{torch.__version__}; run tests/test_fusible.py with it and widen TESTED_TORCH in kernel_count.py"
+            f"{torch.__version__}; run tests/test_fusible.py with it and widen KNOWN_TORCH in kernel_count.py"
         )

@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 
 STEP, ROW = 16.0, 11.0
 """Pixels a statement and a kernel."""
-LEFT, TOP, RIGHT, LABELS = 46.0, 62.0, 14.0, 82.0
-"""Pixels around the plot; the operators' names stand below it."""
+LEFT, TOP, RIGHT = 46.0, 62.0, 14.0
+"""Pixels around the plot."""
+LETTER = 5.4
+"""Pixels of the operators' names, which hang below the plot."""
 TICK = 5
 _STYLE = """
   text { font: 10px system-ui, sans-serif; fill: #333 }
@@ -48,8 +50,9 @@ def prefix_curve_svg(report: FusibleReport, operators: Sequence[str], *, title: 
     highest = max(report.kernels, default=0)
     width = LEFT + STEP * len(operators) + RIGHT
     bottom = TOP + ROW * highest
+    height = bottom + 18 + LETTER * max(map(len, operators), default=0)
     in_range = {index for start, stop in report.ranges for index in range(start, stop)}
-    parts = [f'<rect width="{width:g}" height="{bottom + LABELS:g}" fill="#fff"/>']
+    parts = [f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>']
     parts.append(f'<text class="title" x="{LEFT:g}" y="22">{escape(title)}</text>')
     parts.append(f'<text class="note" x="{LEFT:g}" y="40">{escape(note)}</text>')
     for start, stop in report.ranges:
@@ -79,8 +82,8 @@ def prefix_curve_svg(report: FusibleReport, operators: Sequence[str], *, title: 
         "K(P), kernels of the first P operators</text>"
     )
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom + LABELS:g}" '
-        f'width="{width:g}" height="{bottom + LABELS:g}" role="img">\n<title>{escape(title)}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" role="img">\n<title>{escape(title)}</title>'
     )
     return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>\n"])
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from data.construct.extract import CapturedGraph, ValueStats
+from data.construct.extract import CapturedGraph
+from data.construct.metas import ValueRecord
 
 _COMPUTE_OPS = ("call_function", "call_method")
 
@@ -27,7 +28,7 @@ class Slice:
     """Parameters first, then activations, each by name: the order of PassNet's published graphs."""
     outputs: tuple[torch.fx.Node, ...]
     """In the order of the graph."""
-    stats: dict[str, ValueStats]
+    stats: dict[str, ValueRecord]
     """Name of an input node -> what it was."""
 
     @property

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from data.construct.build_config import SubgraphsConfig
 from data.construct.cutting import cut, cut_source
+from data.construct.effects import METADATA, SHARES_ANY, SHARES_FIRST
 from data.construct.folding import fold
 from data.construct.model_result import ModelResult, Status, read_result, variant_name
 from data.construct.single_op import single_op_cuts
@@ -31,6 +32,8 @@ Kind = Literal["fusible", "classical", "single_op"]
 BASE = variant_name(0, "float32")
 FUSIBLE_FILE = "fusible.json"
 VALUES_FILE = "values.json"
+_NO_COMPUTE = (SHARES_FIRST | SHARES_ANY | METADATA) - {"einsum"}
+"""Views, casts that may be none, and reads of sizes."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,18 @@ def _distinct(candidates: Iterable[Candidate], seen: set[tuple[Kind, str]]) -> I
 
 
 def _fusible(graphs: Sequence[BaseGraph], config: SubgraphsConfig) -> Iterator[Candidate]:
+    """Every plateau of K, and the shorter plateaus that begin where it begins and end at an operator that computes."""
     for graph in graphs:
         for start, stop in graph.fusible_ranges:
-            if config.min_fusible_ops <= stop - start <= config.max_fusible_ops:
-                yield graph, "fusible", range(start, stop)
+            computing = [index for index in range(start, stop) if _computes(graph.program.statements[index].operator)]
+            ends = {stop, *(index + 1 for index in computing[1:])} if config.shorter_plateaus else {stop}
+            for end in sorted(ends, reverse=True):
+                if config.min_fusible_ops <= end - start <= config.max_fusible_ops:
+                    yield graph, "fusible", range(start, end)
+
+
+def _computes(operator: str) -> bool:
+    return bool(operator) and operator not in _NO_COMPUTE
 
 
 def _classical(graphs: Sequence[BaseGraph], config: SubgraphsConfig) -> Iterator[Candidate]:

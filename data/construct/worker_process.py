@@ -26,10 +26,12 @@ PRELOADED = (
     "functorch.compile",
     "transformers.modeling_utils",
     "transformers.models.auto.modeling_auto",
-    "data.construct.full_graph",
     "data.construct.model_zoo",
+    "data.construct.model_capture",
+    "data.construct.fusible",
 )
-"""Imported once, before workers are forked; those that are not installed are skipped. They take longer than a model."""
+"""Imported once, before workers are forked, and skipped where they are not installed: 12 s of processor time, as long
+as a small model takes. None of them starts a thread, so forking is safe."""
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # read once, at import; a worker sets its own number later
     "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of compile processes, which would have groups of their own

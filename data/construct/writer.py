@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from data.construct.extract import ValueStats
-from data.construct.metas import meta_class
+from data.construct.metas import ValueRecord, meta_class
 from data.construct.subgraph import Slice
 from data.graph import (
     GRAPH_HASH_FILE,
@@ -70,7 +69,7 @@ def write_slice(part: Slice, name: str, *, model_name: str, family: str | None =
     return Graph(name, files)
 
 
-def index_bounds(part: Slice) -> dict[str, ValueStats]:
+def index_bounds(part: Slice) -> dict[str, ValueRecord]:
     """Indices of an embedding may be any row of its table, not only those that this run happened to use."""
     last_rows: dict[str, int] = {}
     for node in part.nodes:

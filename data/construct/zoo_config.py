@@ -174,7 +174,7 @@ def _shrink_number(name: str, value: int, own: Mapping[str, Any], scale: Scale) 
     return value
 
 
-def _shrink_list(name: str, value: Sequence[Any], own: Mapping[str, Any], scale: Scale) -> list[Any] | tuple[Any, ...]:
+def _shrink_list(name: str, value: Sequence[Any], own: Mapping[str, Any], scale: Scale) -> Sequence[Any]:
     kind: Any = type(value)  # a list or a tuple, as the class has it
     if name in BLOCK_COUNTS:
         return kind(1 for _ in value)

@@ -24,25 +24,9 @@ class Special:
 
 FRAMES = DEFAULT_CHOICES["frames"]
 CODEC_SAMPLES = (4800, 1920, 2880, 3840, 5760, 7680, 9600, 11520)
-"""Whole frames of neural codecs: 24 kHz audio in steps of 320 or more samples, and of 960."""
-
-
+"""Whole frames of neural codecs, which turn 320 to 1920 samples of 24 kHz audio into one."""
 STRIDED_SAMPLES = (6400, 3200, 9600, 12800, 16000, 19200)
-
-
-def _width(scale: Scale) -> int:
-    return scale.width
-
-
-def half_mrope(scale: Scale) -> dict[str, Any]:
-    """Rotary positions in time, height and width over half of each head."""
-    return PLAIN_ROPE | {"partial_rotary_factor": 0.5, "mrope_section": rope_sections(scale.head_dim // 2)}
-
-
-def _image_token(scale: Scale) -> int:
-    return scale.reserved_id(1_000_000)
-
-
+"""Whole frames of 3200 samples."""
 EVEN = {"image": (64, 32, 96, 128, 160)}
 """Networks that need a multiple of 32 pixels."""
 STAGED = {"image": (128, 96, 160, 192, 224, 256)}
@@ -57,8 +41,32 @@ NAVIT = {"pixel_values": "patch_rows", "spatial_shapes": "spatial_shapes", "pixe
 VIDEO = Special(config={"num_frames": lambda s: s.sizes["clip"]}, sizes={"clip": DEFAULT_CHOICES["clip"]})
 WINDOWED = Special(config={"window_size": 4}, sizes={"image": (128, 160, 192, 224, 256)})
 WAVE = {"input_values": "wave_with_channel"}
+
+
+def _width(scale: Scale) -> int:
+    return scale.width
+
+
+def _image_side(scale: Scale) -> int:
+    return scale.sizes["image"]
+
+
+def _context(scale: Scale) -> int:
+    return scale.sizes["context"]
+
+
+def _image_token(scale: Scale) -> int:
+    """A token of its own: the class has none."""
+    return scale.reserved_id(1_000_000)
+
+
+def _half_mrope(scale: Scale) -> dict[str, Any]:
+    """Rotary positions in time, height and width over half of each head."""
+    return PLAIN_ROPE | {"partial_rotary_factor": 0.5, "mrope_section": rope_sections(scale.head_dim // 2)}
+
+
 TIME_SERIES = Special(
-    config={"prediction_length": 16, "context_length": lambda s: s.sizes["context"], "num_time_features": 2,
+    config={"prediction_length": 16, "context_length": _context, "num_time_features": 2,
             "lags_sequence": [1, 2, 3], "d_model": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
             "encoder_ffn_dim": 256, "decoder_ffn_dim": 256},
     inputs={"past_values": "past_series", "past_time_features": "past_time_features",
@@ -68,27 +76,80 @@ TIME_SERIES = Special(
 
 SPECIAL: dict[str, Special] = {
     "align": Special(config={"vision_config": {**EFFICIENT_NET, "hidden_dim": 640}, "projection_dim": 160}),
-    "efficientnet": Special(config=EFFICIENT_NET),
     "audio-spectrogram-transformer": Special(
         config={"max_length": lambda s: s.sizes["frames"], "patch_size": 16},
         sizes={"samples": (), "frames": FRAMES},
         inputs={"input_values": "features_last", "attention_mask": None},
     ),
     "autoformer": TIME_SERIES,
-    "informer": TIME_SERIES,
-    "time_series_transformer": TIME_SERIES,
     "bit": Special(config={"num_groups": 8}),
     "blip-2": Special(config={"image_token_index": _image_token}, inputs={"decoder_input_ids": None}),
     "bros": Special(inputs={"bbox": "boxes_of_page"}),
+    "clap": Special(
+        config={"audio_config": {"patch_embeds_hidden_size": 32, "hidden_size": 256, "num_hidden_layers": 4}},
+        inputs={"input_features": "spectrogram_images"},
+    ),
+    "codegen": Special(config={"n_head": 4, "n_embd": 128, "rotary_dim": 16}),
+    "d_fine": Special(sizes=STAGED),
+    "dac": Special(
+        config={"encoder_hidden_size": 16, "decoder_hidden_size": 256}, sizes={"samples": CODEC_SAMPLES}, inputs=WAVE
+    ),
+    "deepseek_v2": Special(config={"n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}),
+    "deimv2": Special(sizes=STAGED),
+    "dinov3_convnext": Special(config={"hidden_sizes": [24, 48, 96, 192], "depths": [1, 1, 1, 1]}),
+    "donut-swin": WINDOWED,
+    "efficientnet": Special(config=EFFICIENT_NET),
+    "encodec": Special(sizes={"samples": CODEC_SAMPLES}, inputs=WAVE | {"attention_mask": None}),
+    "esm": Special(config={"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1}),
+    "falcon_h1": Special(config={"mamba_d_ssm": lambda s: 2 * s.width}),
+    "fun_asr_nano": Special(
+        config={"adaptor_config": {"intermediate_size": lambda s: s.width // 4}},
+        inputs={"input_features": "stacked_features"},
+    ),
+    "fun_asr_nano_encoder": Special(inputs={"input_features": "stacked_features"}),
+    "gemma3": Special(config={"mm_tokens_per_image": 16}, sizes=EVEN),
+    "glm4v_moe": Special(config={"text_config": {"rope_parameters": _half_mrope}}),
+    "glm4v_moe_text": Special(config={"rope_parameters": _half_mrope}),
+    "glmasr": Special(inputs={"input_features_mask": "whole_frames"}),
+    "gpt_neo": Special(config={"attention_types": [[["global", "local"], 1]], "window_size": 32}),
+    "granite_docling_vision": Special(sizes=EVEN),
+    "grounding-dino": Special(sizes=STAGED),
+    "hiera": Special(sizes=EVEN),
+    "idefics2": Special(inputs=IMAGE_STACK),
+    "idefics3": Special(inputs=IMAGE_STACK),
+    "informer": TIME_SERIES,
     "instructblip": Special(
         config={"image_token_index": _image_token},
         inputs={"qformer_input_ids": "question_ids", "decoder_input_ids": None},
     ),
-    "codegen": Special(config={"n_head": 4, "n_embd": 128, "rotary_dim": 16}),
-    "dac": Special(
-        config={"encoder_hidden_size": 16, "decoder_hidden_size": 256}, sizes={"samples": CODEC_SAMPLES}, inputs=WAVE
+    "lasr_ctc": Special(inputs={"input_features": "features_last"}),
+    "lasr_encoder": Special(inputs={"input_features": "features_last"}),
+    "layoutlmv3": Special(
+        config={
+            "hidden_size": 192,
+            "num_attention_heads": 6,
+            "intermediate_size": 768,
+            "coordinate_size": 32,
+            "shape_size": 32,
+            "input_size": _image_side,
+        },
+        inputs={"bbox": "boxes"},
     ),
-    "encodec": Special(sizes={"samples": CODEC_SAMPLES}, inputs=WAVE | {"attention_mask": None}),
+    "levit": Special(config={"patch_size": 16}, sizes=STAGED),
+    "lfm2_moe": Special(config={"layer_types": ["conv", "full_attention"], "num_dense_layers": 1}),
+    "lfm2_vl": Special(inputs=NAVIT),
+    "lighton_ocr": Special(inputs={"image_sizes": "image_sizes"}),
+    "llava_next": Special(config=TILED, inputs=IMAGE_TILES),
+    "llava_next_video": Special(config=TILED, inputs=IMAGE_TILES),
+    "llava_onevision": Special(config=TILED, inputs=IMAGE_TILES),
+    "lxmert": Special(
+        config={"l_layers": 1, "x_layers": 1, "r_layers": 1},
+        inputs={"visual_feats": "region_features", "visual_pos": "region_boxes"},
+    ),
+    "mamba2": Special(config={"num_heads": lambda s: 2 * s.width // s.head_dim}),
+    "mask2former": Special(
+        config={"num_attention_heads": 4, "hidden_dim": 128, "feature_size": 128, "mask_feature_size": 128}
+    ),
     "mimi": Special(
         config={"upsample_groups": _width, "num_filters": 16},
         sizes={"samples": CODEC_SAMPLES},
@@ -97,25 +158,10 @@ SPECIAL: dict[str, Special] = {
     "mimi_encoder": Special(
         config={"upsample_groups": _width, "num_filters": 16}, sizes={"samples": CODEC_SAMPLES}, inputs=WAVE
     ),
-    "deepseek_v2": Special(config={"n_group": 1, "topk_group": 1, "num_experts_per_tok": 2}),
-    "esm": Special(config={"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1}),
-    "falcon_h1": Special(config={"mamba_d_ssm": lambda s: 2 * s.width}),
-    "gpt_neo": Special(config={"attention_types": [[["global", "local"], 1]], "window_size": 32}),
     "ministral": Special(config={"rope_parameters": PLAIN_ROPE}),
-    "clap": Special(
-        config={"audio_config": {"patch_embeds_hidden_size": 32, "hidden_size": 256, "num_hidden_layers": 4}},
-        inputs={"input_features": "spectrogram_images"},
-    ),
-    "dinov3_convnext": Special(config={"hidden_sizes": [24, 48, 96, 192], "depths": [1, 1, 1, 1]}),
-    "donut-swin": WINDOWED,
-    "gemma3": Special(config={"mm_tokens_per_image": 16}, sizes=EVEN),
-    "fun_asr_nano": Special(
-        config={"adaptor_config": {"intermediate_size": lambda s: s.width // 4}},
-        inputs={"input_features": "stacked_features"},
-    ),
-    "fun_asr_nano_encoder": Special(inputs={"input_features": "stacked_features"}),
-    "glm4v_moe": Special(config={"text_config": {"rope_parameters": half_mrope}}),
-    "glm4v_moe_text": Special(config={"rope_parameters": half_mrope}),
+    "mistral3": Special(inputs={"image_sizes": "image_sizes"}),
+    "mistral_large4": Special(inputs={"image_sizes": "image_sizes"}),
+    "mm-grounding-dino": Special(sizes=STAGED),
     "mobilebert": Special(
         config={
             "hidden_size": 256,
@@ -125,105 +171,55 @@ SPECIAL: dict[str, Special] = {
             "num_attention_heads": 4,
         }
     ),
-    **dict.fromkeys(
-        (
-            "d_fine",
-            "deimv2",
-            "grounding-dino",
-            "mm-grounding-dino",
-            "mobilevitv2",
-            "pp_doclayout_v4",
-            "pp_ocrv5_server_rec",
-            "pp_ocrv6_small_rec",
-            "pp_ocrv6_tiny_rec",
-            "rt_detr",
-            "rt_detr_v2",
-        ),
-        Special(sizes=STAGED),
-    ),
-    "swin": WINDOWED,
-    "swin2sr": Special(sizes={"image": (32, 16, 24, 40, 48, 56, 64)}),
-    "textnet": Special(config={"stem_out_channels": 16}),
-    "timesformer": VIDEO,
-    "videomae": VIDEO,
-    "vivit": VIDEO,
-    "xclip": VIDEO,
-    "timesfm": Special(
-        sizes={"context": (64, 32, 96, 128, 160, 192)},
-        inputs={"past_values_padding": "no_padding", "freq": "frequencies"},
-    ),
-    "udop": Special(inputs={"bbox": "unit_boxes"}),
-    "ultravbert": Special(inputs=IMAGE_STACK),
+    "mobilevitv2": Special(sizes=STAGED),
     "modernvbert": Special(sizes=EVEN, inputs=IMAGE_STACK),
-    "hiera": Special(sizes=EVEN),
-    "granite_docling_vision": Special(sizes=EVEN),
-    "glmasr": Special(inputs={"input_features_mask": "whole_frames"}),
-    "lasr_ctc": Special(inputs={"input_features": "features_last"}),
-    "lasr_encoder": Special(inputs={"input_features": "features_last"}),
-    "seamless_m4t": Special(sizes={"frames": ()}, inputs={"input_features": None}),
-    "seamless_m4t_v2": Special(sizes={"frames": ()}, inputs={"input_features": None}),
-    "speech_to_text": Special(config={"conv_channels": 128}, inputs={"input_features": "features_last"}),
-    "levit": Special(config={"patch_size": 16}, sizes=STAGED),
-    "qwen2_audio_encoder": Special(inputs={"attention_mask": None}),
-    "voxtral_encoder": Special(inputs={"attention_mask": None}),
-    "voxtral_realtime_encoder": Special(inputs={"attention_mask": None}),
-    "univnet": Special(sizes={"frames": (32, 16, 24, 40, 48, 64)}),
-    "video_llama_3_vision": Special(inputs={"merge_sizes": "merge_sizes"}),
-    "video_llama_3": Special(inputs={"image_merge_sizes": "merge_sizes"}),
-    "videoprism_vision_model": VIDEO,
-    "vipllava": Special(config={"vision_feature_layer": [-1, -2]}),
-    "vibevoice_acoustic_tokenizer": Special(sizes={"samples": STRIDED_SAMPLES}, inputs=WAVE),
-    "xcodec": Special(sizes={"samples": CODEC_SAMPLES}, inputs=WAVE),
-    "zamba": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
-    "zamba2": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
-    "xmod": Special(config={"default_language": "en_XX"}),
-    "qwen2_audio": Special(inputs={"feature_attention_mask": "whole_frames"}),
-    "qwen3_asr_encoder": Special(
-        sizes={"frames": (200, 100, 300, 400, 500, 600)}, inputs={"input_features": "features_first"}
-    ),
-    "reformer": Special(config={"axial_pos_embds": False}),
-    "sam": Special(config={"vision_config": {"output_channels": _width}}),
-    "lighton_ocr": Special(inputs={"image_sizes": "image_sizes"}),
-    "mistral3": Special(inputs={"image_sizes": "image_sizes"}),
-    "lxmert": Special(
-        config={"l_layers": 1, "x_layers": 1, "r_layers": 1},
-        inputs={"visual_feats": "region_features", "visual_pos": "region_boxes"},
-    ),
-    "lfm2_vl": Special(inputs=NAVIT),
-    "siglip2": Special(inputs=NAVIT),
-    "siglip2_vision_model": Special(sizes={"image": DEFAULT_CHOICES["image"]}, inputs=NAVIT),
+    "patchtsmixer": Special(config={"context_length": _context, "num_input_channels": 3}),
     "patchtst": Special(
         config={
-            "context_length": lambda s: s.sizes["context"],
+            "context_length": _context,
             "patch_length": 8,
             "patch_stride": 8,
             "num_input_channels": 3,
         }
     ),
-    "patchtsmixer": Special(config={"context_length": lambda s: s.sizes["context"], "num_input_channels": 3}),
-    "oneformer": Special(config={"num_attention_heads": 4, "hidden_dim": 128, "conv_dim": 128, "mask_dim": 128}),
-    "idefics2": Special(inputs=IMAGE_STACK),
-    "idefics3": Special(inputs=IMAGE_STACK),
+    "pp_doclayout_v4": Special(sizes=STAGED),
+    "pp_ocrv5_server_rec": Special(sizes=STAGED),
+    "pp_ocrv6_small_rec": Special(sizes=STAGED),
+    "pp_ocrv6_tiny_rec": Special(sizes=STAGED),
+    "qwen2_audio_encoder": Special(inputs={"attention_mask": None}),
+    "qwen3_asr_encoder": Special(
+        sizes={"frames": (200, 100, 300, 400, 500, 600)}, inputs={"input_features": "features_first"}
+    ),
+    "reformer": Special(config={"axial_pos_embds": False}),
+    "rt_detr": Special(sizes=STAGED),
+    "rt_detr_v2": Special(sizes=STAGED),
+    "siglip2": Special(inputs=NAVIT),
+    "siglip2_vision_model": Special(sizes={"image": DEFAULT_CHOICES["image"]}, inputs=NAVIT),
     "smolvlm": Special(inputs=IMAGE_STACK),
-    "layoutlmv3": Special(
-        config={
-            "hidden_size": 192,
-            "num_attention_heads": 6,
-            "intermediate_size": 768,
-            "coordinate_size": 32,
-            "shape_size": 32,
-            "input_size": lambda s: s.sizes["image"],
-        },
-        inputs={"bbox": "boxes"},
+    "speech_to_text": Special(config={"conv_channels": 128}, inputs={"input_features": "features_last"}),
+    "swin": WINDOWED,
+    "swin2sr": Special(sizes={"image": (32, 16, 24, 40, 48, 56, 64)}),
+    "textnet": Special(config={"stem_out_channels": 16}),
+    "time_series_transformer": TIME_SERIES,
+    "timesfm": Special(
+        sizes={"context": (64, 32, 96, 128, 160, 192)},
+        inputs={"past_values_padding": "no_padding", "freq": "frequencies"},
     ),
-    "llava_next": Special(config=TILED, inputs=IMAGE_TILES),
-    "llava_next_video": Special(config=TILED, inputs=IMAGE_TILES),
-    "mistral_large4": Special(inputs={"image_sizes": "image_sizes"}),
-    "llava_onevision": Special(config=TILED, inputs=IMAGE_TILES),
-    "mamba2": Special(config={"num_heads": lambda s: 2 * s.width // s.head_dim}),
-    "lfm2_moe": Special(config={"layer_types": ["conv", "full_attention"], "num_dense_layers": 1}),
-    "mask2former": Special(
-        config={"num_attention_heads": 4, "hidden_dim": 128, "feature_size": 128, "mask_feature_size": 128}
-    ),
-    "deepseek_vl_hybrid": Special(inputs={"high_res_pixel_values": "images"}),
+    "timesfm2_5": Special(sizes={"context": (64, 32, 96, 128, 160, 192)}),
+    "timesformer": VIDEO,
+    "udop": Special(inputs={"bbox": "unit_boxes"}),
+    "ultravbert": Special(sizes=EVEN, inputs=IMAGE_STACK),
+    "univnet": Special(sizes={"frames": (32, 16, 24, 40, 48, 64)}),
+    "vibevoice_acoustic_tokenizer": Special(sizes={"samples": STRIDED_SAMPLES}, inputs=WAVE),
+    "video_llama_3": Special(inputs={"image_merge_sizes": "merge_sizes"}),
+    "video_llama_3_vision": Special(inputs={"merge_sizes": "merge_sizes"}),
+    "videomae": VIDEO,
+    "videoprism_vision_model": VIDEO,
+    "vipllava": Special(config={"vision_feature_layer": [-1, -2]}),
+    "vivit": VIDEO,
+    "voxtral_encoder": Special(inputs={"attention_mask": None}),
+    "voxtral_realtime_encoder": Special(inputs={"attention_mask": None}),
+    "xmod": Special(config={"default_language": "en_XX"}),
+    "zamba": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
+    "zamba2": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
 }

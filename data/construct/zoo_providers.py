@@ -152,7 +152,6 @@ PROVIDERS: dict[str, Callable[[Call], Any]] = {
     "question_ids": question_ids,
     "pixel_values": _images,
     "pixel_values_videos": _images,
-    "images": _images,
     "image_stack": image_stack,
     "image_tiles": _image_tiles,
     "image_sizes": image_sizes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ def _work(pipe: Connection, time_limit_s: float, max_bytes: int) -> None:
     from data.construct.run_check import check_instance
 
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of torch, about the graphs' own calls
     while True:
         try:
             name, files = pipe.recv()

@@ -16,6 +16,8 @@ HELP = "a task's graphs: shapes, dtypes, operators, and the source of one"
 
 SHOWN_ARGUMENTS = 4
 """In a graph's line of the table; the others are counted."""
+SHOWN_OPERATORS = 64
+"""Of a sequence; a subgraph has no more, a full graph thousands."""
 SHOWN_GRAPHS = 40
 """Lines of the table, unless --all is given."""
 
@@ -52,7 +54,9 @@ def render_task(task: Task, *, only: str | None = None, every: bool = False, sou
     """A task for a reader: its facts, a line for each graph, and the arguments and source of one (or `every`)."""
     lines = [f"task {task.task_id}" + (f" ({task.split})" if task.split else "")]
     lines += [f"  {name}: {value}" for name, value in task.facts.items()]
-    lines += [f"  operators: {' '.join(operators)}" for operators in _operator_sequences(task)]
+    for operators in _operator_sequences(task):
+        more = f" and {len(operators) - SHOWN_OPERATORS} more" if len(operators) > SHOWN_OPERATORS else ""
+        lines.append(f"  operators: {' '.join(operators[:SHOWN_OPERATORS])}{more}")
     if only is None:
         shown = task.graphs if every else task.graphs[:SHOWN_GRAPHS]
         lines += ["", *(_graph_line(graph) for graph in shown)]
