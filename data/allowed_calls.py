@@ -72,6 +72,7 @@ stft istft result_type promote_types can_cast broadcast_shapes finfo iinfo Size 
 sym_not sym_sum sym_ite sym_sqrt is_tensor is_grad_enabled sparse_coo_tensor
 _weight_norm _assert _assert_async _assert_scalar _check _check_is_size _check_value _check_index _shape_as_tensor
 _set_grad_enabled set_grad_enabled fake_quantize_per_tensor_affine quantize_per_tensor dequantize
+_native_multi_head_attention
 """
 
 _METHODS_ONLY = """
@@ -102,20 +103,23 @@ ARITHMETIC_DUNDERS = frozenset(f"__{name}__" for name in _names(_DUNDERS))
 
 FUNCTIONS: dict[str, frozenset[str]] = {
     "torch": _COMPUTE | _names(_FACTORY, _TORCH_ONLY),
-    "torch.nn.functional": _names(_NEURAL, _SHAPE),
+    "torch.nn.functional": _names(_NEURAL, _SHAPE, "linear bilinear multi_head_attention_forward"),
     "torch.functional": _names(_SHAPE, _LINEAR_ALGEBRA, "norm stft istft unique"),
     "torch.Tensor": METHODS,
+    "torch.autograd.function": _names("FunctionCtx"),
     "torch._C": _names("_log_api_usage_once _set_grad_enabled _get_tracing_state"),
     "torch._C._nn": _COMPUTE,
     "torch._C._functorch": _names("_add_batch_dim _remove_batch_dim _vmap_increment_nesting _vmap_decrement_nesting"),
     "torch._functorch.predispatch": _names(
-        "_add_batch_dim _remove_batch_dim _vmap_increment_nesting _vmap_decrement_nesting"
+        "_add_batch_dim _remove_batch_dim _vmap_increment_nesting _vmap_decrement_nesting lazy_load_decompositions"
     ),
     "torch._functorch.vmap": _names("lazy_load_decompositions"),
     "torch.amp.autocast_mode": _names("_enter_autocast _exit_autocast"),
     "torch.ops.aten": _COMPUTE
     | METHODS
-    | _names(_FACTORY, "index slice _to_copy _softmax _log_softmax lift_fresh_copy copy"),
+    | _names(
+        _FACTORY, "index slice _to_copy _softmax _log_softmax lift_fresh_copy copy sym_size sym_numel _assert_scalar"
+    ),
 }
 """Dotted prefix -> functions spelled under it."""
 

@@ -13,9 +13,14 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
+
+from data.plain_forms import plain_forward_arguments, read_plain_metas
+
+if TYPE_CHECKING:
+    from data.constraints_file import InputConstraints
 
 MODEL_FILE = "model.py"
 WEIGHT_META_FILE = "weight_meta.py"
@@ -159,6 +164,13 @@ class Graph:
         return MappingProxyType(by_name)
 
     @cached_property
+    def constraints(self) -> InputConstraints | None:
+        """Which sizes of the inputs may vary together, if the graph's file says so. Raises MalformedGraphError."""
+        from data.constraints_file import graph_constraints  # it reads graphs
+
+        return graph_constraints(self)
+
+    @cached_property
     def graph_hash(self) -> str:
         """sha256 of the text of model.py: upstream's hash, which ignores shapes."""
         return hashlib.sha256(self.model_source.encode()).hexdigest()
@@ -176,6 +188,12 @@ class Graph:
 
 def parse_meta(text: str, path: str, *, role: Literal["weight", "input"] = "weight") -> list[TensorSpec]:
     """Read a meta file's classes. Raises MalformedGraphError naming path, line and fault."""
+    plain = read_plain_metas(text)
+    if plain is not None:
+        try:
+            return [_spec(name, fields, role) for name, fields in plain]
+        except ValueError:
+            pass  # below, the message gets its line
     specs = []
     for node in _parse(text, path).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -183,16 +201,20 @@ def parse_meta(text: str, path: str, *, role: Literal["weight", "input"] = "weig
         if not isinstance(node, ast.ClassDef):
             raise MalformedGraphError(f"{path}:{node.lineno}: expected only classes {META_CLASS_PREFIX}<name>")
         fields = _class_fields(node, path)
-        values = {name: fields[name] for name in _SPEC_FIELDS if name in fields}
-        name = fields.get("name") or node.name.removeprefix(META_CLASS_PREFIX)
         try:
-            specs.append(TensorSpec(class_name=node.name, name=name, role=role, **values))
+            specs.append(_spec(node.name, fields, role))
         except ValueError as error:
             reason = str(error).splitlines()
             raise MalformedGraphError(
                 f"{path}:{node.lineno}: class {node.name}: {' '.join(reason[1:3])}; write it as PassNet's metas do"
             ) from None
     return specs
+
+
+def _spec(class_name: str, fields: Mapping[str, Any], role: Literal["weight", "input"]) -> TensorSpec:
+    values = {name: fields[name] for name in _SPEC_FIELDS if name in fields}
+    name = fields.get("name") or class_name.removeprefix(META_CLASS_PREFIX)
+    return TensorSpec(class_name=class_name, name=name, role=role, **values)
 
 
 def _parse(text: str, path: str) -> ast.Module:
@@ -240,6 +262,9 @@ def _literal(node: ast.expr, where: str) -> Any:
 
 
 def _forward_arguments(source: str, path: str) -> tuple[str, ...]:
+    plain = plain_forward_arguments(source)
+    if plain is not None:
+        return plain
     for node in _parse(source, path).body:
         if isinstance(node, ast.ClassDef) and node.name == "GraphModule":
             for item in node.body:

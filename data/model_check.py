@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and the check needs none of
     import torch
 
 _RESERVED = frozenset({"torch", "self", "device", "slice", "float"})
+_ANNOTATIONS = frozenset({"torch.Tensor", "torch.nn.parameter.Parameter", "torch.SymInt"})
 _IMPORTED_NAMES = frozenset({"device", "inf", "nan"})
 _DROPOUT = re.compile(r"dropout\d?d?$")
 
@@ -103,9 +104,11 @@ class _Checker:
         annotations = [argument.annotation for argument in arguments.args] + [node.returns]
         for annotation in annotations:
             # annotations of a signature are evaluated
-            if annotation is not None and not _is_text(annotation) and dotted_name(annotation) != "torch.Tensor":
+            if annotation is not None and not _is_text(annotation) and dotted_name(annotation) not in _ANNOTATIONS:
                 self.refuse(
-                    annotation, f"annotation {_shown(annotation)!r} is not allowed, only strings and torch.Tensor"
+                    annotation,
+                    f"annotation {_shown(annotation)!r} is not allowed, only strings, torch.Tensor, "
+                    "torch.nn.parameter.Parameter and torch.SymInt",
                 )
         self.names = {argument.arg for argument in arguments.args[1:]} | _IMPORTED_NAMES
         for statement in node.body:
@@ -152,7 +155,7 @@ class _Checker:
             case ast.Constant():
                 pass
             case ast.Name(id=name):
-                if name not in self.names:
+                if name not in self.names and name != "Ellipsis":
                     self.refuse(node, f"{name!r} is neither an argument nor assigned before; weights are arguments too")
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.BoolOp(values=parts):
                 self.check_all(parts)
@@ -230,6 +233,8 @@ class _Checker:
             self.refuse(node, f"{shown} makes a Python value of a tensor's content")
         if _DROPOUT.search(name.removesuffix("_")) and not _dropout_is_off(node):
             self.refuse(node, f"{shown} drops at random; capture the model in evaluation mode")
+        if name == "multi_head_attention_forward" and not _attention_is_in_evaluation(node):
+            self.refuse(node, f"{shown} drops at random; capture the model in evaluation mode")
         if name == "scaled_dot_product_attention" and not _is_zero(_argument(node, 4, "dropout_p")):
             self.refuse(node, f"{shown} drops at random; capture the model in evaluation mode")
 
@@ -238,6 +243,13 @@ def _dropout_is_off(node: ast.Call) -> bool:
     training = _argument(node, 2, "training", "train")
     off = isinstance(training, ast.Constant) and training.value is False
     probability = _argument(node, 1, "p")
+    return off or (probability is not None and _is_zero(probability))
+
+
+def _attention_is_in_evaluation(node: ast.Call) -> bool:
+    training = _argument(node, 13, "training")
+    off = isinstance(training, ast.Constant) and training.value is False
+    probability = _argument(node, 10, "dropout_p")
     return off or (probability is not None and _is_zero(probability))
 
 
