@@ -13,7 +13,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,18 @@ logger = logging.getLogger(__name__)
 MAX_ROUNDS = 50
 """Of choosing and checking: each round runs only what the last one newly chose."""
 REPORT_FILE = "build_report.json"
+MORE_OF_A_SEQUENCE = 64
 TITLE_CHARS = 100
 SHOWN_ARCHITECTURES = 4
+_REFUSALS = {
+    ("does not vary",): "an output that does not vary with the inputs",
+    ("one value everywhere",): "an output that is one value everywhere",
+    ("not finite",): "an output that is not finite",
+    ("makes a tensor of shape", "no elements"): "a tensor without elements",
+    ("its arguments take", "one run makes more"): "more memory than it may have",
+    ("takes longer", "no answer"): "more time than it may have",
+}
+"""Parts of run_check's reasons -> what they are counted as."""
 
 
 class BuildError(RuntimeError):
@@ -134,13 +145,35 @@ def _choose(
     for number in range(MAX_ROUNDS):
         refused = {uid: reason for uid, reason in log.reasons.items() if reason is not None}
         choice = choose(members, config.splits, refused)
-        wanted = {key for key in choice.keys if key[1] not in log.reasons}
-        todo = {member.uid: member for member in members if (member.kind, member.uid) in wanted}
+        todo = _to_run(members, choice, log.reasons)
         logger.info("round %d: %d graphs chosen, %d to run", number + 1, len(choice.keys), len(todo))
         if not todo:
             return choice, refused
         check_graphs(read_graphs(todo.values()).values(), log, max_bytes=max_bytes, num_workers=num_workers)
     raise BuildError(f"after {MAX_ROUNDS} rounds of choosing, graphs are still refused; see {out / 'checks.jsonl'}")
+
+
+def _to_run(members: Sequence[Member], choice: Choice, reasons: Mapping[str, str | None]) -> dict[str, Member]:
+    """uid -> member that was chosen and has no answer; where graphs of its operator sequence were refused, more of it.
+
+    A sequence most of whose graphs are refused would otherwise come back round after round with another few.
+    """
+    wanted = {key for key in choice.keys if key[1] not in reasons}
+    in_doubt = {member.bucketed.key.operators for member in members if reasons.get(member.uid) is not None}
+    chosen = {member.bucketed.key.operators for member in members if (member.kind, member.uid) in wanted}
+    doubtful = in_doubt & chosen
+    more: Counter[tuple[str, ...]] = Counter()
+    todo = {}
+    for member in members:
+        operators = member.bucketed.key.operators
+        if member.uid in reasons:
+            continue
+        if (member.kind, member.uid) in wanted:
+            todo[member.uid] = member
+        elif operators in doubtful and more[operators] < MORE_OF_A_SEQUENCE:
+            more[operators] += 1
+            todo[member.uid] = member
+    return todo
 
 
 def _tasks(choice: Choice, members: Sequence[Member]) -> list[Task]:
@@ -187,18 +220,27 @@ def _report(
             "num_architectures": len({model.architecture for model in models}),
             "by_domain": _count(model.domain for model in models),
             "peak_rss_mb": max((model.peak_rss_mb or 0.0 for model in models), default=0.0),
+            "cpu_s": round(sum(sum(model.cpu_s.values()) for model in models)),
             "licences": _count(model.licence for model in models),
             "architectures": sorted({model.architecture for model in models}),
         },
         "templates": {kind: sum(template.kind == kind for template in templates) for kind in kinds},
         "instances": {kind: sum(member.kind == kind for member in members) for kind in kinds},
-        "refused": _count(reason.split(":")[0] for reason in refused.values()),
+        "refused": _count(map(_kind_of_refusal, refused.values())),
         "tasks": _count(task.split for task in tasks),
         "graphs": {
             split: sum(len(task.graphs) for task in tasks if task.split == split) for split in choice.groups
         },
         "overlap": choice.overlap.lines(),
     }  # fmt: skip
+
+
+def _kind_of_refusal(reason: str) -> str:
+    """The reason without the names and figures of one graph."""
+    for marks, kind in _REFUSALS.items():
+        if any(mark in reason for mark in marks):
+            return kind
+    return reason.split(":")[0]
 
 
 def _count(values: Any) -> dict[str, int]:

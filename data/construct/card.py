@@ -57,6 +57,8 @@ def card_text(tasks: Sequence[Task], report: Mapping[str, Any], parquet: Path) -
         + _counts(models["licences"])
         + ".",
         "## How it was built",
+        f"Capturing the models took {models['cpu_s']:,} s of processor time. Stages of the run that wrote this file, "
+        "which went on from what earlier runs had done:",
         _table(("stage", "s"), [(stage, f"{spent:,.0f}") for stage, spent in report["seconds"].items()]),
         f"Most memory of a worker: {models['peak_rss_mb']:,.0f} MB. Templates: {_counts(report['templates'])}; "
         f"instances: {_counts(report['instances'])}. Graphs that were chosen, run and refused: "

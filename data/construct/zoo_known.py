@@ -486,7 +486,7 @@ _PASSED: dict[tuple[str, str], list[str]] = {
 """By domain and sizes of the inputs: architecture, a head if it has one, and the class."""
 
 KNOWN_GOOD: tuple[ModelEntry, ...] = tuple(
-    transformers_entry(*row.split(), domain, tuple(symbols.split()))
+    transformers_entry(row.split()[0], row.split()[1], domain, tuple(symbols.split()))
     for (domain, symbols), rows in _PASSED.items()
     for row in rows
 )
