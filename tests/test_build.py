@@ -65,7 +65,7 @@ def test_the_card_counts_what_is_there(built: tuple[Path, Built]) -> None:
 
 def test_a_build_that_is_done_is_not_done_again(built: tuple[Path, Built]) -> None:
     out, made = built
-    before = {path: path.stat().st_mtime_ns for path in (out / "models").rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in (out / "models").rglob("[!.]*") if path.is_file()}
     before |= {path: path.stat().st_mtime_ns for path in [*(out / "instances").iterdir(), out / "checks.jsonl"]}
     again = build_tasks(CONFIG, out, num_workers=1)
     assert again.path.read_bytes() == made.path.read_bytes()

@@ -54,9 +54,19 @@ def read_quickstart(path: Path) -> None:
     assert config.evaluation.tasks == config.collect.tasks == config.tasks
 
 
+def read_tasks(path: Path) -> None:
+    from data.construct.build import model_ids
+    from data.construct.build_config import BuildConfig
+
+    config = load_config(BuildConfig, path)
+    assert config.name == path.stem
+    assert model_ids(config)
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "collect/": read_collect,
     "sft/": read_sft,
+    "tasks/": read_tasks,
     "accelerate/": read_accelerate,
     "quickstart.yaml": read_quickstart,
 }

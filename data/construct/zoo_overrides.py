@@ -220,6 +220,5 @@ SPECIAL: dict[str, Special] = {
     "voxtral_encoder": Special(inputs={"attention_mask": None}),
     "voxtral_realtime_encoder": Special(inputs={"attention_mask": None}),
     "xmod": Special(config={"default_language": "en_XX"}),
-    "zamba": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
     "zamba2": Special(config={"layers_block_type": ["linear_attention", "hybrid"]}),
 }
