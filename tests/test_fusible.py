@@ -107,6 +107,9 @@ def test_writes_in_place_are_values_of_their_own() -> None:
         return (d,)
     """
     assert kernels(body, x=SQUARE, y=SQUARE) == [1, 1, 1, 1, 2]
+    # what a write replaced is not kept: after the third statement x * 2 is gone
+    replaced = "a = x * 2\nb = torch.matmul(x, y)\nc = a.copy_(b)\nd = torch.matmul(a, c)\nreturn (d,)"
+    assert kernels(replaced, x=SQUARE, y=SQUARE) == [1, 2, 1, 2]
     # an argument that was written is seen by the caller, though nobody reads it here
     assert kernels("x.add_(1)\na = y.exp()\nreturn (a,)", x=SQUARE, y=((3, 5), F32)) == [1, 2]
 
