@@ -18,7 +18,7 @@ from eval_harness.judge.looks import UnstableError
 from eval_harness.judge.session import Bench
 from eval_harness.presets import load_protocol
 from eval_harness.retries import Tries
-from eval_harness.verdict import Outcome
+from eval_harness.verdict import Outcome, Violation
 from tests.helpers import add_relu_mul, add_relu_mul_pass, make_task
 
 QUICK = {
@@ -133,6 +133,31 @@ def test_an_unstable_graph_leaves_the_whole_verdict_without_a_score(monkeypatch)
     tries = Tries(add_relu_mul_pass(), task, load_protocol("strict"), seed=5)
     assert tries.book_verdict(verdict) is None and tries.next_seed != 5
     assert tries.book_verdict(verdict) is verdict
+
+
+@pytest.mark.parametrize("suspicions", [1, 2])
+def test_what_looks_like_work_beside_the_blocks_is_measured_again_and_convicts_when_it_shows_again(
+    monkeypatch, suspicions
+):
+    seen = []
+
+    def suspicious(watch, reference):
+        seen.append(watch)
+        return Violation(rule="x", layer="behaviour", message="busy") if len(seen) <= suspicions else None
+
+    bench = Bench.open("cpu")
+    try:
+        bench.aa_floor = 0.04  # measured by the same clock
+        monkeypatch.setattr(BackgroundWork, "violation", suspicious)
+        verdict = evaluate(
+            add_relu_mul_pass(), make_task(add_relu_mul()), load_protocol("strict", **QUICK), bench=bench, seed=1
+        )
+    finally:
+        bench.close()
+    assert len(seen) == 2 and seen[0] is not seen[1]
+    (graph,) = verdict.graphs
+    assert graph.outcome is (Outcome.CORRECT if suspicions == 1 else Outcome.VIOLATION)
+    assert (graph.speedup is not None) == (suspicions == 1)
 
 
 def test_a_pass_that_brings_down_two_fresh_judges_is_a_runtime_error():

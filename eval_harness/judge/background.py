@@ -31,11 +31,11 @@ MIN_REST_S = 5e-4
 MIN_BLOCKS = 8
 UNTIMED_OPS = frozenset({"load_windows", "ready"})
 """Requests beside the timed blocks that run none of the candidate's code: they cost both sides the same."""
-MAX_UNTIMED_EXCESS = 0.5
+MAX_UNTIMED_EXCESS = 0.3
 """Of what the same requests cost the reference: where pages and caches lie makes one copy dearer than another."""
-MAX_UNTIMED_SHARE = 0.1
+MAX_UNTIMED_SHARE = 0.05
 """Of the time for which it was asked to work. Preparing a block's outputs there took 13% to 16%."""
-MIN_UNTIMED_S = 0.05
+MIN_UNTIMED_S = 0.01
 """On busy machines the sides were seen up to 6 ms apart over a short measurement."""
 
 
