@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from data.graph import INPUT_CONSTRAINTS_FILE, Graph, MalformedGraphError
+from data.graph import INPUT_CONSTRAINTS_FILE, Graph, MalformedGraphError, parse_python
 
 _PREFIX = "dynamic_dim_constraint_"
 _SYMBOLS, _EXAMPLES = f"{_PREFIX}symbols", f"{_PREFIX}symbol2example_value"
@@ -103,12 +103,7 @@ class _Reader:
         return MalformedGraphError(f"{self.path}:{line}: {reason}; correct the line or empty the file")
 
     def read(self, text: str) -> InputConstraints:
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError) as error:
-            where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-            raise MalformedGraphError(f"{self.path}{where}: not Python ({error}); correct or empty it") from None
-        for node in tree.body:
+        for node in parse_python(text, self.path, cure="correct or empty it").body:
             self.read_statement(node)
         examples = self.read_examples()
         relations = tuple(self.expression(item) for item in self.items(_RELATIONS))

@@ -195,7 +195,7 @@ def parse_meta(text: str, path: str, *, role: Literal["weight", "input"] = "weig
         except ValueError:
             pass  # below, the message gets its line
     specs = []
-    for node in _parse(text, path).body:
+    for node in parse_python(text, path).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         if not isinstance(node, ast.ClassDef):
@@ -217,12 +217,13 @@ def _spec(class_name: str, fields: Mapping[str, Any], role: Literal["weight", "i
     return TensorSpec(class_name=class_name, name=name, role=role, **values)
 
 
-def _parse(text: str, path: str) -> ast.Module:
+def parse_python(text: str, path: str, *, cure: str = "correct it or leave the graph out") -> ast.Module:
+    """The syntax tree of a graph's file. Raises MalformedGraphError naming path, line, fault and cure."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError) as error:
         where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise MalformedGraphError(f"{path}{where}: not Python ({error}); correct it or leave the graph out") from None
+        raise MalformedGraphError(f"{path}{where}: not Python ({error}); {cure}") from None
 
 
 def _class_fields(node: ast.ClassDef, path: str) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def _forward_arguments(source: str, path: str) -> tuple[str, ...]:
     plain = plain_forward_arguments(source)
     if plain is not None:
         return plain
-    for node in _parse(source, path).body:
+    for node in parse_python(source, path).body:
         if isinstance(node, ast.ClassDef) and node.name == "GraphModule":
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == "forward":

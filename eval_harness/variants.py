@@ -8,8 +8,6 @@ Not here: whether eager runs it on real values, and what a candidate makes of it
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from typing import Any
 
 import torch
 
+from data.fake_tensors import quiet_refusals
 from data.graph import Graph, TensorSpec
 from data.inputs import draw_inputs
 from eval_harness.graph_ir import IRGraph
@@ -157,7 +156,7 @@ class VariantSource:
         if graph.content_hash in self._refused:
             return None
         try:
-            with _quiet():
+            with quiet_refusals():
                 if graph.model_source == self.traced.graph.model_source:
                     traced = run_on_fake_tensors(graph, self.traced.ir)
                 else:
@@ -232,15 +231,3 @@ def _unknown(traced: TracedGraph) -> set[str]:
 def _is_degenerate(traced: TracedGraph) -> bool:
     """A tensor without elements: nothing would be compared."""
     return any(isinstance(value, TensorMeta) and 0 in value.shape for value in traced.values.values())
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """A size that an operator refuses is an answer here; torch logs it with a traceback."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

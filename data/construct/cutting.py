@@ -5,22 +5,15 @@ No torch: the same indices cut the same template out of every variant of a full 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data.construct.metas import ValueRecord, meta_class
+from data.construct.metas import ValueRecord, graph_files, meta_class
 from data.construct.rendering import rename
 from data.construct.statements import Program, Statement
 from data.graph import (
-    GRAPH_HASH_FILE,
-    GRAPH_NET_FILE,
-    INPUT_META_FILE,
-    MODEL_FILE,
-    WEIGHT_META_FILE,
     Graph,
     TensorSpec,
 )
@@ -115,15 +108,7 @@ def cut_graph(
         spec = specs.get(value)
         original, content = (spec.original_name or value, spec.data) if spec is not None else (value, None)
         metas.append(meta_class(f"in_{position}", original, records[value], content))
-    about = {"framework": "torch", "num_devices_required": 1, "num_nodes_required": 1, "dynamic": False, **net}
-    files = {
-        MODEL_FILE: source,
-        WEIGHT_META_FILE: "\n\n".join(metas),
-        INPUT_META_FILE: "",
-        GRAPH_NET_FILE: json.dumps(about, indent=4),
-        GRAPH_HASH_FILE: hashlib.sha256(source.encode()).hexdigest(),
-    }
-    return Graph(name, files)
+    return Graph(name, graph_files(source, metas, net))
 
 
 def _index_bounds(program: Program, cut: Cut, values: Mapping[str, ValueRecord]) -> dict[str, ValueRecord]:

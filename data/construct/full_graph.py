@@ -6,8 +6,6 @@ Symbolic sizes become the numbers that they were, and calls that change nothing 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,20 +22,15 @@ from data.construct.constraints import (
 )
 from data.construct.dynamic_sizes import constraints_source
 from data.construct.extract import CapturedGraph
-from data.construct.metas import ValueRecord, meta_class
+from data.construct.metas import VALUES_FILE, ValueRecord, graph_files, meta_class, values_text
 from data.construct.subgraph import Slice, is_parameter, operator_name
 from data.construct.writer import index_bounds, model_source
 from data.graph import (
-    GRAPH_HASH_FILE,
     GRAPH_NET_FILE,
     INPUT_CONSTRAINTS_FILE,
-    INPUT_META_FILE,
-    MODEL_FILE,
-    WEIGHT_META_FILE,
     Graph,
 )
 
-VALUES_FILE = "values.json"
 """Beside a graph's files: name of each argument and tensor value -> what it was when it was made."""
 
 _WITHOUT_EFFECT = frozenset(
@@ -93,21 +86,7 @@ def full_graph(
         meta_class(f"in_{index}", node.name, bounds.get(node.name, captured.stats[node]), _fixed(captured, node))
         for index, node in enumerate(part.inputs)
     ]
-    about = {
-        "framework": "torch",
-        "num_devices_required": 1,
-        "num_nodes_required": 1,
-        "dynamic": dynamic,
-        "model_name": model_name,
-        **(net or {}),
-    }
-    files = {
-        MODEL_FILE: source,
-        WEIGHT_META_FILE: "\n\n".join(metas),
-        INPUT_META_FILE: "",
-        GRAPH_NET_FILE: json.dumps(about, indent=4),
-        GRAPH_HASH_FILE: hashlib.sha256(source.encode()).hexdigest(),
-    }
+    files = graph_files(source, metas, {"dynamic": dynamic, "model_name": model_name, **(net or {})})
     if dynamic:
         shapes = [captured.stats[node].shape for node in part.inputs]
         files[INPUT_CONSTRAINTS_FILE] = constraints_source(part.inputs, shapes)
@@ -120,8 +99,7 @@ def write_full_graph(full: FullGraph, directory: str | Path) -> None:
     """Write the graph's files, values.json and custom_ops/ into a folder, graph_net.json last: it marks completion."""
     path = Path(directory)
     path.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(name)}: {json.dumps(stats.model_dump())}" for name, stats in full.values.items()]
-    (path / VALUES_FILE).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    (path / VALUES_FILE).write_text(values_text(full.values), encoding="utf-8")
     for file, text in full.custom_ops.items():
         (path / CUSTOM_OPS_DIR).mkdir(exist_ok=True)
         (path / CUSTOM_OPS_DIR / file).write_bytes(text.encode("utf-8"))

@@ -18,7 +18,8 @@ from typing import Any
 from data.construct.cutting import Cut, cut, cut_graph
 from data.construct.dtype_forms import DtypeForm, Values, cautious_form, learn_form, statement_in, values_in
 from data.construct.families import family_of
-from data.construct.metas import read_values
+from data.construct.metas import VALUES_FILE, read_values
+from data.construct.model_result import BASE, variant_name
 from data.construct.size_symbols import is_parameter
 from data.construct.statements import Program, parse_program
 from data.graph import MODEL_FILE, Graph, MalformedGraphError
@@ -26,9 +27,7 @@ from data.passbench import load_graph
 
 logger = logging.getLogger(__name__)
 
-VALUES_FILE = "values.json"
 DTYPES = ("float32", "float16", "bfloat16")
-SHORT_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 KEPT_GRAPHS = 2
 """Full graphs whose captures stay in memory: templates come graph after graph."""
 
@@ -63,7 +62,7 @@ def instances(
             graph = full.graph(template, size_index, dtype, kind)
             if graph is not None and (key := signature(graph)) not in seen:
                 seen.add(key)
-                yield Instance(graph, f"s{size_index}_{SHORT_DTYPES[dtype]}", dtype)
+                yield Instance(graph, variant_name(size_index, dtype), dtype)
 
 
 def signature(graph: Graph) -> str:
@@ -106,7 +105,7 @@ class Captures:
 
     def __init__(self, graph_dir: Path) -> None:
         self.graph_dir = graph_dir
-        base_dir = graph_dir / "s0_f32"
+        base_dir = graph_dir / BASE
         if not base_dir.is_dir():
             raise MalformedGraphError(
                 f"{base_dir}: missing; extract the model, or import_variants.write_variants a graph"
@@ -129,7 +128,7 @@ class Captures:
     def form(self, dtype: str) -> DtypeForm:
         """How the float32 captures become this dtype."""
         if dtype not in self._forms:
-            path = self.graph_dir / f"s0_{SHORT_DTYPES[dtype]}"
+            path = self.graph_dir / variant_name(0, dtype)
             base, name = self.base, f"torch.{dtype}"
             if path.is_dir():
                 half = Capture.load(path)
@@ -159,7 +158,7 @@ class Captures:
             program, values = replace(program, statements=statements), self._half_values(size_index, dtype, form)
         if not all(name in values for name in (*template.inputs, *template.outputs)):
             return None
-        variant = f"s{size_index}_{SHORT_DTYPES[dtype]}"
+        variant = variant_name(size_index, dtype)
         net = self._net(program, template, variant, kind)
         name = f"{self.graph_dir.parent.name}/{self.graph_dir.name}/{template.indices[0]}_{variant}"
         return cut_graph(program, template, values, name, net=net, specs=capture.graph.specs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,8 @@ from typing import Any
 import torch
 
 from data.construct.extract import measure
-from data.construct.metas import ValueRecord
+from data.construct.metas import VALUES_FILE, ValueRecord, values_text
+from data.construct.model_result import variant_name
 from data.construct.resizing import ResizeError, resize
 from data.construct.size_symbols import SizeSymbol, size_symbols
 from data.construct.statements import parse_program
@@ -31,7 +31,6 @@ from data.passbench import write_graph
 
 logger = logging.getLogger(__name__)
 
-VALUES_FILE = "values.json"
 MEASURE_SEED = 7
 MAX_VARIANTS = 10
 """Sizes of one graph, the captured one among them (the paper's ten)."""
@@ -50,13 +49,12 @@ def write_variants(graph: Graph, graph_dir: str | Path, *, count: int = MAX_VARI
     path = Path(graph_dir)
     changes: dict[str, dict[str, int]] = {}
     for index, (change, variant) in enumerate(shape_variants(graph, count)):
-        name = f"s{index}_f32"
+        name = variant_name(index, "float32")
         values = measure_values(variant)
         staged = path / f".{name}.partial"
         shutil.rmtree(staged, ignore_errors=True)
         write_graph(variant, staged)
-        lines = [f"{json.dumps(key)}: {json.dumps(record.model_dump())}" for key, record in values.items()]
-        (staged / VALUES_FILE).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        (staged / VALUES_FILE).write_text(values_text(values), encoding="utf-8")
         shutil.rmtree(path / name, ignore_errors=True)
         staged.replace(path / name)
         changes[name] = change

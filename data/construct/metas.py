@@ -1,15 +1,27 @@
-"""What a tensor of a running model was, and the meta class that describes it as an input. Text only, no torch."""
+"""The text of a graph's files: metas, graph_net.json, and values.json with what each tensor was. No torch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from data.graph import META_CLASS_PREFIX, MalformedGraphError
+from data.graph import (
+    GRAPH_HASH_FILE,
+    GRAPH_NET_FILE,
+    INPUT_META_FILE,
+    META_CLASS_PREFIX,
+    MODEL_FILE,
+    WEIGHT_META_FILE,
+    MalformedGraphError,
+)
+
+VALUES_FILE = "values.json"
+"""Beside a captured full graph: what each of its tensors was."""
 
 CAPTURED_DEVICE = "cuda:0"
 """As upstream writes it, whatever machine the model ran on."""
@@ -41,6 +53,24 @@ def read_values(text: str, where: str) -> dict[str, ValueRecord]:
         first = error.errors()[0]
         place = "/".join(str(part) for part in first["loc"])
         raise MalformedGraphError(f"{where}: {place}: {first['msg']}; extract the model again") from None
+
+
+def graph_files(source: str, metas: Sequence[str], net: Mapping[str, Any]) -> dict[str, str]:
+    """File name -> text of a graph folder. net: keys of graph_net.json besides those that are always there."""
+    about = {"framework": "torch", "num_devices_required": 1, "num_nodes_required": 1, "dynamic": False, **net}
+    return {
+        MODEL_FILE: source,
+        WEIGHT_META_FILE: "\n\n".join(metas),
+        INPUT_META_FILE: "",
+        GRAPH_NET_FILE: json.dumps(about, indent=4),
+        GRAPH_HASH_FILE: hashlib.sha256(source.encode()).hexdigest(),
+    }
+
+
+def values_text(values: Mapping[str, ValueRecord]) -> str:
+    """values.json, a line a value."""
+    lines = [f"{json.dumps(name)}: {json.dumps(record.model_dump())}" for name, record in values.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def meta_class(name: str, original_name: str, record: ValueRecord, data: Sequence[Any] | None = None) -> str:

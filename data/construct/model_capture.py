@@ -17,13 +17,18 @@ import torch
 from data.construct.constraints import RejectedGraphError, check_constraints
 from data.construct.extract import CapturedGraph, capture
 from data.construct.full_graph import FullGraph, Wiring, first_difference, full_graph, write_full_graph
-from data.construct.model_result import ModelConfig, PhaseClock, Rejection, one_line, variant_name
+from data.construct.model_result import (
+    BASE,
+    FUSIBLE_FILE,
+    ModelConfig,
+    PhaseClock,
+    Rejection,
+    one_line,
+)
 from data.passbench import load_graph
 
 logger = logging.getLogger(__name__)
 
-FUSIBLE_FILE = "fusible.json"
-BASE = variant_name(0, "float32")
 MAX_BREAK_CHARS = 200
 
 

@@ -24,6 +24,8 @@ RESULT_FILE = "result.json"
 PHASE_FILE = "phase.txt"
 """What the worker was doing last, for the message about one that was stopped."""
 LOG_FILE = "worker.log"
+FUSIBLE_FILE = "fusible.json"
+"""Beside the variants of a full graph: K and its ranges."""
 DEFAULT_ZOO = "data.construct.model_zoo"
 MAX_ERROR_CHARS = 400
 _SHORT_DTYPE = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
@@ -119,6 +121,9 @@ class ModelResult(BaseModel):
 def variant_name(size_index: int, dtype: str) -> str:
     """ "s0_f32" for the base."""
     return f"s{size_index}_{_SHORT_DTYPE[dtype]}"
+
+
+BASE = variant_name(0, "float32")
 
 
 def model_dir_of(out: str | Path, model_id: str) -> Path:

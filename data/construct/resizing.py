@@ -9,9 +9,7 @@ again instead.
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from data.construct.size_literals import literals_that_follow
 from data.construct.size_rules import Axes, SeenSizes, axes_of
 from data.construct.size_symbols import Shapes, changed_shapes, size_symbols
 from data.device_mapping import map_devices
+from data.fake_tensors import quiet_refusals
 from data.graph import (
     GRAPH_HASH_FILE,
     INPUT_CONSTRAINTS_FILE,
@@ -63,7 +62,7 @@ def resize(graph: Graph, change: Mapping[str, int]) -> Graph:
     try:
         source = _SideBySide(graph, shapes, changes).rewritten_source()
         resized = _with_shapes(graph, shapes, source)
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet_refusals():
             load_graph_module(resized)(**draw_inputs(resized, seed=DRAW_SEED))
     except ResizeError:
         raise
@@ -93,7 +92,7 @@ class _SideBySide:
     def rewritten_source(self) -> str:
         """model.py for the new sizes. Raises ResizeError, naming the line."""
         edits: list[_Edit] = []
-        with self.fake, torch.no_grad(), _quiet():
+        with self.fake, torch.no_grad(), quiet_refusals():
             for statement in _forward(self.tree).body:
                 if isinstance(statement, ast.Return):
                     break
@@ -211,15 +210,3 @@ def _assigned(statement: ast.stmt) -> Iterator[str]:
 
 def _empty(spec: TensorSpec, shape: Sequence[int]) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=torch_dtype(spec.dtype))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """A size that an operator refuses is an answer here; torch logs it with a traceback."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

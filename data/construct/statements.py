@@ -15,7 +15,7 @@ from data.construct.effects import Effects, expression_effects
 from data.construct.modes import Modes, find_modes
 from data.construct.rendering import BINARY, NotRenderedError, render
 from data.construct.storage import Storage
-from data.graph import MalformedGraphError
+from data.graph import MalformedGraphError, parse_python
 from data.splits import collect_operators
 
 _BUILTINS = {name: name for name in ("torch", "device", "slice", "float", "inf", "nan")} | {"Ellipsis": "..."}
@@ -84,12 +84,7 @@ class Program:
 
 def parse_program(source: str, where: str) -> Program:
     """The statements of GraphModule.forward. where: the file's name for messages. Raises MalformedGraphError."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        raise MalformedGraphError(f"{where}{line}: not Python ({error}); correct it or leave the graph out") from None
-    for node in tree.body:
+    for node in parse_python(source, where).body:
         if isinstance(node, ast.ClassDef) and node.name == "GraphModule":
             for item in node.body:
                 if isinstance(item, ast.FunctionDef) and item.name == "forward":

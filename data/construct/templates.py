@@ -21,7 +21,8 @@ from data.construct.build_config import SubgraphsConfig
 from data.construct.cutting import cut, cut_source
 from data.construct.effects import METADATA, SHARES_ANY, SHARES_FIRST
 from data.construct.folding import fold
-from data.construct.model_result import ModelResult, Status, read_result, variant_name
+from data.construct.metas import VALUES_FILE, ValueRecord, read_values
+from data.construct.model_result import BASE, FUSIBLE_FILE, ModelResult, Status, read_result
 from data.construct.single_op import single_op_cuts
 from data.construct.statements import Program, parse_program
 from data.graph import MODEL_FILE
@@ -29,9 +30,6 @@ from data.graph import MODEL_FILE
 logger = logging.getLogger(__name__)
 
 Kind = Literal["fusible", "classical", "single_op"]
-BASE = variant_name(0, "float32")
-FUSIBLE_FILE = "fusible.json"
-VALUES_FILE = "values.json"
 _NO_COMPUTE = (SHARES_FIRST | SHARES_ANY | METADATA) - {"einsum"}
 """Views, casts that may be none, and reads of sizes."""
 
@@ -63,8 +61,8 @@ class BaseGraph:
     model: ModelResult
     number: int
     program: Program
-    values: dict[str, dict[str, Any]]
-    """Name -> shape and dtype of every tensor."""
+    values: dict[str, ValueRecord]
+    """Name -> what every tensor was."""
     fusible_ranges: tuple[tuple[int, int], ...]
 
     @cached_property
@@ -85,7 +83,7 @@ def read_base_graphs(models_dir: Path, models: Iterable[ModelResult]) -> Iterato
             graph_dir = models_dir / model.model_id / f"graph_{number}"
             base = graph_dir / BASE
             program = parse_program((base / MODEL_FILE).read_text(encoding="utf-8"), str(base / MODEL_FILE))
-            values = json.loads((base / VALUES_FILE).read_text(encoding="utf-8"))
+            values = read_values((base / VALUES_FILE).read_text(encoding="utf-8"), str(base / VALUES_FILE))
             report = graph_dir / FUSIBLE_FILE
             ranges = json.loads(report.read_text(encoding="utf-8"))["ranges"] if report.is_file() else []
             yield BaseGraph(model, number, program, values, tuple((start, stop) for start, stop in ranges))
@@ -113,7 +111,7 @@ def _distinct(candidates: Iterable[Candidate], seen: set[tuple[Kind, str]]) -> I
         found = cut(graph.program, indices, tensors=graph.tensors)
         if found is None:
             continue
-        shapes = [(graph.values[name]["shape"], graph.values[name]["dtype"]) for name in found.inputs]
+        shapes = [(graph.values[name].shape, graph.values[name].dtype) for name in found.inputs]
         text = json.dumps([cut_source(graph.program, found), shapes])
         key = (kind, hashlib.sha256(text.encode()).hexdigest())
         if key not in seen:

@@ -6,8 +6,6 @@ devices are written as upstream captured them ("cuda:0"), whatever machine this 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import operator
 from collections import defaultdict
@@ -16,14 +14,9 @@ from typing import Any
 
 import torch
 
-from data.construct.metas import ValueRecord, meta_class
+from data.construct.metas import ValueRecord, graph_files, meta_class
 from data.construct.subgraph import Slice
 from data.graph import (
-    GRAPH_HASH_FILE,
-    GRAPH_NET_FILE,
-    INPUT_META_FILE,
-    MODEL_FILE,
-    WEIGHT_META_FILE,
     Graph,
 )
 
@@ -48,25 +41,10 @@ _WHERE_FUNCTIONS_LIE = (
 def write_slice(part: Slice, name: str, *, model_name: str, family: str | None = None) -> Graph:
     """The slice as a Graph. Raises ValueError on a node that PassNet's format cannot say."""
     source = model_source(part)
-    net: dict[str, Any] = {
-        "framework": "torch",
-        "num_devices_required": 1,
-        "num_nodes_required": 1,
-        "dynamic": False,
-        "model_name": model_name,
-    }
-    if family is not None:
-        net["family"] = family
+    net = {"model_name": model_name} | ({} if family is None else {"family": family})
     stats = {**part.stats, **index_bounds(part)}
     metas = [meta_class(f"in_{index}", node.name, stats[node.name]) for index, node in enumerate(part.inputs)]
-    files = {
-        MODEL_FILE: source,
-        WEIGHT_META_FILE: "\n\n".join(metas),
-        INPUT_META_FILE: "",
-        GRAPH_NET_FILE: json.dumps(net, indent=4),
-        GRAPH_HASH_FILE: hashlib.sha256(source.encode()).hexdigest(),
-    }
-    return Graph(name, files)
+    return Graph(name, graph_files(source, metas, net))
 
 
 def index_bounds(part: Slice) -> dict[str, ValueRecord]:

@@ -65,8 +65,8 @@ def _run_graphs(args: argparse.Namespace, tasks: list[Task], known: list[Fault])
     """Run every graph whose source may be run, once for each content; a line as soon as one fails."""
     from tqdm import tqdm
 
+    from data.construct.run_pool import check_runs
     from data.task_faults import Fault
-    from scripts.tasks.run_pool import check_runs
 
     refused = {(fault.task, fault.graph) for fault in known if fault.check == "calls"}
     places = {
@@ -83,8 +83,10 @@ def _run_graphs(args: argparse.Namespace, tasks: list[Task], known: list[Fault])
             num_workers=args.jobs,
             time_limit_s=args.time_limit,
             max_bytes=args.memory_mb << 20,
-            progress=bar.update,
         ):
+            bar.update()
+            if reason is None:
+                continue
             task_id, graph = chosen[index]
             found.append(Fault(task_id, graph.name, "run", reason))
             bar.write(found[-1].line(), file=sys.stderr)

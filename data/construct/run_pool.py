@@ -6,7 +6,7 @@ import multiprocessing
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -29,9 +29,9 @@ class _Worker:
 
 
 def check_runs(
-    graphs: list[Graph], *, num_workers: int, time_limit_s: float, max_bytes: int, progress: Callable[[], object]
-) -> Iterator[tuple[int, str]]:
-    """(index, reason) of every graph that may not stay, as they come; the others give nothing."""
+    graphs: Sequence[Graph], *, num_workers: int, time_limit_s: float, max_bytes: int
+) -> Iterator[tuple[int, str | None]]:
+    """(index, reason, or None for a graph that may stay) of every graph, as they come."""
     waiting = deque(range(len(graphs)))
     workers = [_start(time_limit_s, max_bytes) for _ in range(min(num_workers, len(graphs)))]
     try:
@@ -49,9 +49,7 @@ def check_runs(
                 if not answered:
                     continue
                 assert worker.index is not None
-                if reason is not None:
-                    yield worker.index, reason
-                progress()
+                yield worker.index, reason
                 if worker.process.is_alive():
                     worker.index = None
                 else:
