@@ -88,7 +88,7 @@ PRESETS: dict[str, EvaluationProtocol] = {
     "reward": EvaluationProtocol(
         name="reward",
         num_draws=3,
-        timing_cuda_s=0.2,
+        timing_cuda_s=0.05,
         block_ms=5.0,
         timing_cpu_s=0.8,
         max_noise=1.5,

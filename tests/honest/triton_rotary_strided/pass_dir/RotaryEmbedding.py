@@ -41,6 +41,8 @@ def rotary_kernel(
 def apply_rotary(q, cos, sin):
     """q: [b, h, t, d] as a view of [b, t, h, d]; cos and sin: [b, 1, t, d]."""
     b, h, t, d = q.shape
+    if d != 128:
+        raise ValueError(f"the pattern halves rows of 128 elements, got {d}")
     # the sum keeps the memory order of q
     out = torch.empty((b, t, h, d), dtype=q.dtype, device=q.device).transpose(1, 2)
     TOKENS = 4
