@@ -1,7 +1,7 @@
 """evaluate(candidate, task, protocol) -> Verdict: the stages, top to bottom, each cheaper than the next.
 
-    source rules -> load -> for each graph: match -> compile ahead -> correctness (with the dispatch guard)
-    -> unseen shapes -> timing -> scores
+    source rules -> static batch invariance -> load -> for each graph: match -> compile ahead -> correctness (with the
+    dispatch guard) -> batch invariance -> unseen shapes -> timing -> scores
 
 Runs inside a judge process; callers outside use an executor (executor.py), which starts judges and retries what is our
 failure. A stage's failure ends that graph (graph_stages.py); a violation in one graph makes all of them VIOLATION.
@@ -9,6 +9,9 @@ failure. A stage's failure ends that graph (graph_stages.py); a violation in one
 
 from __future__ import annotations
 
+from typing import Any
+
+from data.graph import Graph
 from data.task import Task
 from eval_harness.candidate import Candidate
 from eval_harness.graph_stages import GraphStages, Progress, Stopwatch, first_message
@@ -19,6 +22,7 @@ from eval_harness.machine import describe_machine, describe_versions
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.scores import score_verdict
 from eval_harness.source_rules import check_sources, syntax_error
+from eval_harness.static_findings import StaticFindings
 from eval_harness.timed_graphs import as_drawn, may_be_timed, not_timed, out_of_time, size_strata
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict, Violation
 
@@ -54,6 +58,7 @@ class _Evaluation:
         self.baseline = candidate if isinstance(candidate, str) else None
         self.task, self.protocol, self.bench, self.seed, self.progress = task, protocol, bench, seed, progress
         self.folder_violations: list[Violation] = []
+        self.static_findings: StaticFindings | None = None
         self.stopwatch = Stopwatch()
 
     def run(self) -> Verdict:
@@ -65,7 +70,7 @@ class _Evaluation:
                 return verdict
             stages = GraphStages(
                 session, num_graphs=len(self.task.graphs), baseline=self.baseline, stopwatch=self.stopwatch,
-                progress=self.progress,
+                progress=self.progress, static_findings=self.static_findings,
             )  # fmt: skip
             most = self.protocol.max_timed_graphs
             time_at_once = most is None or len(self.task.graphs) <= most
@@ -88,6 +93,10 @@ class _Evaluation:
             self.folder_violations = check_sources(candidate, level=self.protocol.integrity)
         if self.folder_violations:
             return self._all(Outcome.VIOLATION, first_message(self.folder_violations))
+        if self.protocol.batch_invariance != "off":
+            self.static_findings = StaticFindings.of(candidate, self.task.graphs)
+            if self.protocol.batch_invariance == "enforce" and (text := self.static_findings.feedback_for_all()):
+                return self._all(Outcome.BATCH_VARIANT, text)
         return None
 
     def _load(self, session: Session, candidate: Candidate) -> Verdict | None:
@@ -137,11 +146,19 @@ class _Evaluation:
         violations = self.folder_violations if outcome is Outcome.VIOLATION else []
         graphs = [
             GraphVerdict(
-                graph=graph.name, graph_hash=graph.content_hash, outcome=outcome, message=message, violations=violations
+                graph=graph.name,
+                graph_hash=graph.content_hash,
+                outcome=outcome,
+                message=message,
+                violations=violations,
+                batch_invariance=self._static_record(graph),
             )
             for graph in self.task.graphs
         ]
         return self._verdict(graphs, session)
+
+    def _static_record(self, graph: Graph) -> dict[str, Any] | None:
+        return None if self.static_findings is None else {"static": self.static_findings.record(graph)}
 
     def _verdict(self, graphs: list[GraphVerdict], session: Session | None) -> Verdict:
         if any(graph.outcome is Outcome.VIOLATION for graph in graphs):

@@ -1,4 +1,6 @@
-"""The stages of one graph: match -> compile ahead -> correctness -> coverage -> unseen shapes -> timing.
+"""The stages of one graph.
+
+    match -> compile ahead -> correctness -> coverage -> batch invariance -> unseen shapes -> timing
 
 A stage's failure ends the graph; what was measured before it stays in the verdict. evaluate.py has what concerns the
 whole task: source rules, loading, which graphs are timed, scores.
@@ -16,6 +18,7 @@ from data.graph import Graph
 from eval_harness.comparison import OutputMeta
 from eval_harness.coverage import coverage
 from eval_harness.judge.ahead import compile_ahead
+from eval_harness.judge.batch_gate import check_batch_invariance
 from eval_harness.judge.blame import run_fairly
 from eval_harness.judge.correctness import GraphFailure, check_correctness, reference_metas
 from eval_harness.judge.device_lock import exclusive_use
@@ -24,6 +27,7 @@ from eval_harness.judge.graph_timing import measure_speedup, node_seconds
 from eval_harness.judge.session import Session
 from eval_harness.judge.unseen import UnseenFailure, check_unseen
 from eval_harness.rewriting import InvalidPatternError, Rewrite, rewrite
+from eval_harness.static_findings import StaticFindings
 from eval_harness.timed_graphs import TIMED_LEVEL
 from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Violation
 
@@ -52,9 +56,17 @@ class GraphStages:
     """Runs the stages of a task's graphs, one graph after the other, in one session."""
 
     def __init__(
-        self, session: Session, *, num_graphs: int, baseline: str | None, stopwatch: Stopwatch, progress: Progress
+        self,
+        session: Session,
+        *,
+        num_graphs: int,
+        baseline: str | None,
+        stopwatch: Stopwatch,
+        progress: Progress,
+        static_findings: StaticFindings | None = None,
     ) -> None:
         """baseline: "eager" or "inductor" in the candidate's place."""
+        self._static_findings = static_findings
         self._session, self._baseline, self._progress = session, baseline, progress
         self._bench, self._protocol, self._book = session.bench, session.protocol, stopwatch.book
         self._num_graphs_left = num_graphs
@@ -68,6 +80,10 @@ class GraphStages:
         """All stages; is_timed: the last one too."""
         fields: dict[str, Any] = {"graph": graph.name, "graph_hash": graph.content_hash}
         try:
+            if self._static_findings is not None:
+                fields["batch_invariance"] = {"static": self._static_findings.record(graph)}
+                if self._protocol.batch_invariance == "enforce" and (text := self._static_findings.feedback(graph)):
+                    raise GraphFailure(Outcome.BATCH_VARIANT, text)
             if self._session.seconds_left() <= 0:
                 spent = f"the task's {self._protocol.task_timeout_s:.0f} s were spent on earlier graphs"
                 raise GraphFailure(Outcome.TIMEOUT, spent)
@@ -139,12 +155,22 @@ class GraphStages:
             fields["coverage"] = coverage(self._bench.trace(graph), rewritten.replaced_nodes, seconds)
             self._book("coverage")
         if level is not None and level <= TIMED_LEVEL:
+            if self._protocol.batch_invariance != "off":
+                self._batch_invariance(graph, rewritten, fields)
             if rewritten is not None and self._is_checked_unseen():
                 self._unseen(graph, rewritten, level, fields)
             if is_timed:
                 level = self._time(graph, rewritten, metas, level, fields)
         fields["max_abs_difference"] = result.max_abs_difference
         book_level(fields, level, result.message)
+
+    def _batch_invariance(self, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any]) -> None:
+        report = check_batch_invariance(self._session, self._bench.trace(graph), rewritten, self._baseline)
+        fields["batch_invariance"] = (fields.get("batch_invariance") or {}) | report.as_dict()
+        self._book("batch invariance")
+        if report.is_violation and self._protocol.batch_invariance == "enforce" and self._baseline is None:
+            raise GraphFailure(Outcome.BATCH_VARIANT, report.feedback or report.message)
+        self._load(graph, rewritten)
 
     def _is_checked_unseen(self) -> bool:
         """All graphs, or a secret choice: each of those left with the same chance."""

@@ -57,6 +57,9 @@ class EvaluationProtocol(BaseModel):
     max_memory_share: float = Field(default=0.75, gt=0, le=1)
     """Host memory that a candidate's processes may hold, of what is available when they start."""
     batch_invariance: Literal["off", "report", "enforce"] = "off"
+    """The gate of batch invariance: enforce makes a variant graph BATCH_VARIANT; report only records it."""
+    confirm_batch_invariance: bool = True
+    """Confirm what the gate lets through in fresh processes, and look at the whole graph too."""
     integrity: Literal["full", "upstream"] = "full"
     """All layers of docs/integrity.md, or upstream's two allow-lists only."""
     disabled_layers: tuple[Layer, ...] = ()
@@ -93,6 +96,7 @@ PRESETS: dict[str, EvaluationProtocol] = {
         timing_cpu_s=0.8,
         max_noise=1.5,
         gpu_time=False,
+        confirm_batch_invariance=False,
         max_timed_graphs=8,
         max_unseen_graphs=2,
         task_timeout_s=300.0,

@@ -20,6 +20,10 @@ def render_report(report: Mapping[str, Any]) -> str:
     for line in cells:
         first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         lines.append("  ".join([first.strip().ljust(widths[0]), *rest]))
+    for row in report["rows"]:
+        if checked := row["summary"]["num_batch_checked"]:
+            variant = row["summary"]["num_batch_variant"]
+            lines.append(f"batch invariance, {row['name']}: {variant} of {checked} graphs with a batch are variant")
     counts = report["trajectories"]
     if counts:
         reasons = ", ".join(f"{number} {reason}" for reason, number in counts["dropped"].items())

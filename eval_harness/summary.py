@@ -55,7 +55,9 @@ class Summary(BaseModel):
     num_violating_tasks: int
     """Tasks whose candidate broke any rule."""
     num_batch_variant: int
-    """Graphs whose dynamic batch invariance check found another result in another batch."""
+    """Graphs found to depend on their batch, by the static rules or by running them, enforced or only reported."""
+    num_batch_checked: int
+    """Graphs that were checked for it and have a batch; the rate of variant ones is of these."""
 
 
 def summarize(verdicts: Iterable[Verdict], *, scoring: Scoring = "passwright", p: float = 0.0) -> Summary:
@@ -90,8 +92,18 @@ def summarize(verdicts: Iterable[Verdict], *, scoring: Scoring = "passwright", p
         outcomes=dict(Counter(graph.outcome.value for graph in graphs).most_common()),
         violations_by_rule=count_violations(verdicts),
         num_violating_tasks=sum(bool(verdict.all_violations) for verdict in verdicts),
-        num_batch_variant=sum(graph.outcome is Outcome.BATCH_VARIANT for graph in graphs),
+        num_batch_variant=sum(is_batch_variant(graph) is True for graph in graphs),
+        num_batch_checked=sum(is_batch_variant(graph) is not None for graph in graphs),
     )
+
+
+def is_batch_variant(graph: GraphVerdict) -> bool | None:
+    """Whether a row's result follows its batch; None where that was not asked, or the graph has no batch."""
+    record = graph.batch_invariance
+    if graph.outcome is Outcome.BATCH_VARIANT or (record and record.get("static", {}).get("findings")):
+        return True
+    outcome = record.get("outcome") if record else None
+    return None if outcome in (None, "not applicable") else outcome != "invariant"
 
 
 def is_scored(verdict: Verdict) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from eval_harness.summary import is_batch_variant
 from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Verdict, Violation
 
 STAGES = {
@@ -50,6 +51,7 @@ def render_verdict(verdict: Verdict) -> str:
     lines = [f"task {verdict.task_id}  protocol {verdict.protocol}  device {verdict.device}"]
     lines += [f"candidate {verdict.candidate_hash[:12]}", score_line(verdict), ""]
     lines += _graph_table(verdict.graphs)
+    lines += _batch_lines(verdict.graphs)
     failures = [graph for graph in verdict.graphs if graph.outcome is not Outcome.CORRECT]
     for (outcome, message), members in _grouped(failures, limit=None).items():
         stage = STAGES.get(outcome, f"correctness at t = {STRICT_LEVEL}")
@@ -155,7 +157,19 @@ def _stage_lines(graphs: Sequence[GraphVerdict]) -> list[str]:
     coverages = [graph.coverage for graph in graphs if graph.coverage is not None]
     coverage = f", coverage {_span(coverages, '{:.2f}')}" if coverages else ""
     lines = [f"matching: {total - unmatched} of {total}{coverage}"]
-    return [*lines, f"correctness: {correct} of {total}"] if unmatched < total else lines
+    lines += [f"correctness: {correct} of {total}"] if unmatched < total else []
+    return [*lines, *_batch_lines(graphs)]
+
+
+def _batch_lines(graphs: Sequence[GraphVerdict]) -> list[str]:
+    """How many graphs depend on their batch, where that was asked."""
+    answers = [is_batch_variant(graph) for graph in graphs]
+    if all(graph.batch_invariance is None for graph in graphs):
+        return []
+    invariant, variant = answers.count(False), answers.count(True)
+    rest = len(answers) - invariant - variant
+    text = f"batch invariance: {invariant} of {invariant + variant} graphs whose rows keep their bits"
+    return [text + (f"; {rest} without a batch axis or not reached" if rest else "")]
 
 
 def _performance_lines(graphs: Sequence[GraphVerdict]) -> list[str]:

@@ -22,6 +22,7 @@ VERBS = {
     "evaluate-student": "scripts.verbs.evaluate_student",
     "report": "scripts.verbs.report",
     "tasks": "scripts.verbs.tasks",
+    "bi": "scripts.verbs.bi",
     "show": "scripts.verbs.show",
     "doctor": "scripts.verbs.doctor",
     "bench": "scripts.verbs.bench",

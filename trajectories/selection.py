@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from eval_harness.errors import UserError
+from eval_harness.summary import is_batch_variant
 from eval_harness.verdict import Outcome, Verdict
 from trajectories.record import Message, Trajectory
 from trajectories.store import is_finished
@@ -31,6 +32,8 @@ class SelectionConfig(BaseModel):
     preset: Literal["paper", "strict"] = "strict"
     min_as_covered: float = Field(default=0.2, ge=0)
     """`strict` only: a pass that replaces one cheap operator stays below 0.2, whatever its speed."""
+    batch_invariant: bool = False
+    """`strict` only: keep passes alone whose final verdict looked for a dependence on the batch and found none."""
     best_of: int | None = Field(default=None, ge=1)
     """Keep at most so many a task, the best first; None keeps all."""
     drop_duplicates: bool = True
@@ -124,10 +127,20 @@ def _strict_refusal(final: Verdict | None, shown: Verdict, config: SelectionConf
     for graph in final.graphs:
         if graph.outcome is not Outcome.CORRECT:
             return f"final verdict has a graph that is {graph.outcome}"
+    if config.batch_invariant and (reason := _batch_refusal(final)):
+        return reason
     if not final.complete or final.as_covered is None:
         return "final verdict has no score"
     if final.as_covered < config.min_as_covered:
         return f"covered AS below {config.min_as_covered:g}"
+    return None
+
+
+def _batch_refusal(final: Verdict) -> str | None:
+    if any(graph.batch_invariance is None for graph in final.graphs):
+        return "final verdict without a check of batch invariance"
+    if any(is_batch_variant(graph) for graph in final.graphs):
+        return "final verdict has a graph whose rows follow their batch"
     return None
 
 

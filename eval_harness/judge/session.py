@@ -16,6 +16,7 @@ from typing import Any
 
 from data.graph import META_CLASS_PREFIX, Graph
 from eval_harness import confinement_layers
+from eval_harness.batch_invariance.row_axis import BatchLayout, NotApplicable
 from eval_harness.candidate import Candidate
 from eval_harness.errors import DeviceLostError, HarnessError, ReferenceFailedError
 from eval_harness.graph_ir import IRFormatError
@@ -53,6 +54,8 @@ class Bench:
     """Content hash -> eager seconds of each node, for coverage."""
     variants: dict[str, VariantSource] = field(default_factory=dict)
     """Content hash -> the graph at shapes outside the task."""
+    batch_layouts: dict[str, BatchLayout | NotApplicable] = field(default_factory=dict)
+    """Content hash -> where the batch lies in a graph or a replaced part."""
     oracle_fits: dict[str, bool] = field(default_factory=dict)
     """Content hash and input mode -> whether eager can meet the float64 oracle at all."""
     baseline_worker: Worker | None = None

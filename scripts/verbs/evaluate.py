@@ -35,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="DIR, FILE.parquet[:split][/task_id] or NAME[:split][/task_id]")
     parser.add_argument("--pass-dir", type=Path, required=True, metavar="DIR", help="the candidate: its pass_dir")
     parser.add_argument("--protocol", default="strict", metavar="P", help="strict (default), reward or passnet")
+    parser.add_argument(
+        "--bi", choices=("off", "report", "enforce"), default="off",
+        help="batch invariance: report it, or enforce it (BATCH_VARIANT); default: off",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, help="draw inputs from this seed; default: a secret one")
     parser.add_argument("--fail-under", type=float, metavar="AS", help="exit with 4 if AS is below this")
     add_device(parser)
@@ -47,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from data.passbench import load_task
     from eval_harness.presets import load_protocol
 
-    protocol = load_protocol(args.protocol)
+    protocol = load_protocol(args.protocol, batch_invariance=args.bi)
     task = load_task(args.task)
     candidate = read_candidate(args.pass_dir)
     where = executor_config(args)

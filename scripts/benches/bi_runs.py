@@ -1,0 +1,163 @@
+"""One kernel through the static rules; many through the dynamic validator, in processes of their own.
+
+Two rounds: first every process compiles and validates its kernels side by side, then one after the other times its own,
+so that nothing else runs on the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.arguments import say
+
+STATIC_REPEATS = 5
+DYNAMIC_REPEATS = 10
+KERNEL_TIMEOUT_S = 300.0
+
+
+def read_sources(folder: Path) -> dict[str, str]:
+    """Every source file of a kernel folder, as the static rules take them."""
+    kinds = {".py", ".cu", ".cuh", ".cpp", ".h", ".hpp"}
+    files = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
+
+
+def measure_static(folder: Path, family: str | None) -> dict[str, Any]:
+    """Findings, and the median milliseconds of an analysis."""
+    from eval_harness.batch_invariance.registry import ContractRegistry
+    from eval_harness.batch_invariance.static import analyze_all
+
+    contract = ContractRegistry.shipped().for_family(family)
+    sources = read_sources(folder)
+    spent = []
+    for _ in range(STATIC_REPEATS):
+        started = time.perf_counter()
+        analysis = analyze_all(sources, contract)
+        spent.append(1e3 * (time.perf_counter() - started))
+    return {
+        "static": bool(analysis.findings),
+        "static_ms": round(statistics.median(spent), 4),
+        "findings": [f"{f.file}:{f.line}: {f.mechanism}: {f.parameter}" for f in analysis.findings],
+        "unresolved": len(analysis.unresolved),
+    }
+
+
+def measure_dynamic(
+    pool: Path, names: Sequence[str], device: str, *, jobs: int, confirm: bool, timed: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Kernel -> "dynamic" (outcome), "dynamic_ms" (None unless timed), "dynamic_message", "compile_s"."""
+    chunks = [list(names[start::jobs]) for start in range(jobs)]
+    workers = [_Workers(pool, chunk, device, confirm=confirm) for chunk in chunks if chunk]
+    threads = [threading.Thread(target=worker.validate) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found: dict[str, dict[str, Any]] = {}
+    for worker in workers:
+        worker.time(timed=timed)
+        found |= worker.found
+    return found
+
+
+class _Workers:
+    """The processes of one chunk, one after the other: a kernel that kills its process costs only itself."""
+
+    def __init__(self, pool: Path, names: list[str], device: str, *, confirm: bool) -> None:
+        self.pool, self.names, self.device, self.confirm = pool, names, device, confirm
+        self.found: dict[str, dict[str, Any]] = {}
+        self._process: subprocess.Popen[str] | None = None
+
+    def validate(self) -> None:
+        """Outcomes; the last process stays for the timings."""
+        left = list(self.names)
+        while left:
+            self._start(left)
+            at = self._read("validated", left)
+            if at is not None:
+                self.found[at] = _lost("its process died or hung")
+            left = [name for name in left if name not in self.found]
+
+    def time(self, *, timed: bool) -> None:
+        """Milliseconds of what has a verdict, if timed; then the process ends."""
+        assert self._process is not None and self._process.stdin is not None
+        settled = [name for name in self.names if self.found[name]["dynamic"] in ("variant", "invariant")]
+        wanted = settled if timed else []
+        if self._process.poll() is not None:
+            self._start([])
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
+        self._read("timed", wanted)
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def _start(self, names: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "scripts.benches.bi_runs", str(self.pool), self.device]
+        command += ["--confirm"] if self.confirm else []
+        self._process = subprocess.Popen(
+            [*command, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def _read(self, what: str, names: Sequence[str]) -> str | None:
+        """Keep answers until all are there; the kernel at which the process ended, or None."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        for name in names:
+            alarm = threading.Timer(KERNEL_TIMEOUT_S, process.kill)
+            alarm.start()
+            line = process.stdout.readline()
+            while line and not line.startswith("{"):  # what a compiler prints
+                line = process.stdout.readline()
+            alarm.cancel()
+            if not line:
+                return name
+            self.found[name] = self.found.get(name, {}) | json.loads(line)
+            if what == "validated":
+                say(f"{name}: {self.found[name]['dynamic']}")
+        return None
+
+
+def _lost(why: str) -> dict[str, Any]:
+    return {"dynamic": "not applicable", "dynamic_ms": None, "dynamic_message": why, "compile_s": None}
+
+
+def _worker() -> None:
+    """A line of JSON a kernel; then, for each name of a list on stdin, a line with its milliseconds."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pool", type=Path)
+    parser.add_argument("device")
+    parser.add_argument("--confirm", action="store_true")
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    import torch
+
+    from eval_harness.batch_invariance.kernel_folder import validate_folder
+
+    torch.set_grad_enabled(False)
+    for name in args.names:
+        started = time.monotonic()
+        result = validate_folder(args.pool / name, device=args.device, confirm=args.confirm)
+        answer = {
+            "dynamic": str(result.outcome),
+            "dynamic_ms": None,
+            "dynamic_message": result.message[:300],
+            "confirmed": result.confirmed,
+            "compile_s": round(time.monotonic() - started, 2),
+        }
+        print(json.dumps(answer), flush=True)
+    for name in json.loads(sys.stdin.readline() or "[]"):
+        result = validate_folder(args.pool / name, device=args.device, confirm=False, repeats=DYNAMIC_REPEATS)
+        print(json.dumps({"dynamic_ms": round(result.warm_ms, 4)}), flush=True)
+
+
+if __name__ == "__main__":
+    _worker()
