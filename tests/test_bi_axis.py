@@ -95,7 +95,10 @@ def test_what_a_row_of_one_leaves_open_is_said():
     assert both.ambiguous == ()
 
 
-@pytest.mark.parametrize("name", ["baked_fold", "one_row_with_a_baked_view", "folded_heads_and_a_mask_of_the_batch"])
+@pytest.mark.parametrize(
+    "name",
+    ["baked_fold", "one_row_with_a_baked_view", "one_row_found_by_its_place", "windows_with_a_mask_of_the_window"],
+)
 @pytest.mark.parametrize("num_rows", [1, 7, 16])
 def test_a_graph_with_other_rows_gives_the_old_rows_their_values(name, num_rows):
     graph = BY_NAME[name].graph
@@ -106,7 +109,8 @@ def test_a_graph_with_other_rows_gives_the_old_rows_their_values(name, num_rows)
     rows = range(min(layout.size, num_rows))
     # the old rows in the last places: a view that folded the batch wrongly would move them
     places = range(num_rows - len(rows), num_rows)
-    mixed = layout.replace(theirs, places, layout.select(ours, rows))
+    drawn = layout.replace(theirs, places, layout.select(ours, rows))
+    mixed = [x if axis is None else y for axis, x, y in zip(layout.inputs, ours, drawn, strict=True)]
     expected = Reference.load(graph).run([x.double() for x in ours])
     found = Reference.load(other).run([x.double() for x in mixed])
     for axis, new, old in zip(layout.outputs, found, expected, strict=True):

@@ -138,7 +138,8 @@ CASES = [
     ),
     Case(
         "library calls chosen by the batch",
-        "import torch\n\n\ndef run(x, w):\n    if x.shape[0] < 16:  # choice\n        return (x[:, None, :] * w).sum(-1)\n"
+        "import torch\n\n\ndef run(x, w):\n    if x.shape[0] < 16:  # choice\n"
+        "        return (x[:, None, :] * w).sum(-1)\n"
         "    return torch.matmul(x, w.t())\n",
         [CHOICE],
     ),
@@ -258,12 +259,14 @@ def run(ids):
     Case(
         "chunks of the reduction in a Python loop",
         "import torch\n\n\ndef run(x, w):\n    n = max(1, 64 // x.size(0))\n    acc = 0\n"
-        "    for a, b in zip(x.chunk(n, dim=1), w.chunk(n, dim=0)):  # loop\n        acc = acc + a @ b\n    return acc\n",
+        "    for a, b in zip(x.chunk(n, dim=1), w.chunk(n, dim=0)):  # loop\n        acc = acc + a @ b\n"
+        "    return acc\n",
         [("work partitioning", "n", "loop")],
     ),
     Case(
         "steps of a Python loop",
-        "import torch\n\n\ndef run(x, w):\n    M, K = x.shape\n    step = 256 if M <= 8 else 1024\n    acc = x.new_zeros(M, w.shape[1])\n"
+        "import torch\n\n\ndef run(x, w):\n    M, K = x.shape\n    step = 256 if M <= 8 else 1024\n"
+        "    acc = x.new_zeros(M, w.shape[1])\n"
         "    for k in range(0, K, step):  # loop\n        acc += x[:, k:k + step] @ w[k:k + step]\n    return acc\n",
         [("reduction order", "step", "loop")],
     ),

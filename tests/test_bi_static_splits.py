@@ -90,13 +90,15 @@ CASES = [
         "a ternary, through a helper with a default",
         "import math\n"
         + decode("    num_splits = pick(len(lens), k.shape[1])\n")
-        + "\n\ndef pick(n, length, sms=132):\n    fill = sms / n\n    return 1 if fill < 2 else min(int(fill), math.ceil(length / 256))\n",
+        + "\n\ndef pick(n, length, sms=132):\n    fill = sms / n\n"
+        "    return 1 if fill < 2 else min(int(fill), math.ceil(length / 256))\n",
         [("work partitioning", "NUM_SPLITS", "loop")],
     ),
     Case(
         "doubling until the device is full",
         decode(
-            "    num_splits = 1\n    while num_splits * q.shape[0] < 132 and num_splits < 16:\n        num_splits *= 2\n"
+            "    num_splits = 1\n    while num_splits * q.shape[0] < 132 and num_splits < 16:\n"
+            "        num_splits *= 2\n"
         ),
         [("work partitioning", "NUM_SPLITS", "loop")],
     ),
@@ -156,7 +158,8 @@ CASES = [
     ),
     Case(
         "through functools.partial and lru_cache",
-        "import functools\n\n\n@functools.lru_cache(maxsize=None)\ndef rule(sms, n):\n    return max(1, sms // n)\n\n\n"
+        "import functools\n\n\n@functools.lru_cache(maxsize=None)\ndef rule(sms, n):\n    return max(1, sms // n)\n"
+        "\n\n"
         "rule_here = functools.partial(rule, 132)\n" + decode("    num_splits = rule_here(q.shape[0])\n"),
         [("work partitioning", "NUM_SPLITS", "loop")],
     ),

@@ -1,4 +1,4 @@
-"""Static batch-invariance analysis: tile sizes, warps, autotuning, heuristics, configuration tables of Triton kernels."""
+"""Static batch-invariance analysis: tiles, warps, autotuning, heuristics, configuration tables of Triton kernels."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ CASES = [
     Case(
         "a configuration changed under a condition",
         matmul(
-            "    cfg = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8)\n    if M < 32:\n        cfg['BLOCK_K'] = 128\n",
+            "    cfg = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8)\n    if M < 32:\n"
+            "        cfg['BLOCK_K'] = 128\n",
             "**cfg",
         ),
         [TILE],

@@ -39,7 +39,8 @@ def _partial(x, sums, N, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(split * length, (split + 1) * length, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
-        values = tl.load(x + row * N + offsets, mask=offsets < (split + 1) * length, other=0.0).to(tl.float32)
+        mine = (offsets < (split + 1) * length) & (offsets < N)
+        values = tl.load(x + row * N + offsets, mask=mine, other=0.0).to(tl.float32)
         total += values * values
     tl.store(sums + row * SPLITS + split, tl.sum(total))
 
@@ -47,7 +48,7 @@ def _partial(x, sums, N, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def _scale(x, weight, sums, out, N, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    total = 0.0
+    total = tl.full([], 0.0, tl.float32)
     for split in range(SPLITS):
         total += tl.load(sums + row * SPLITS + split)
     rstd = tl.rsqrt(total / N + 1e-6)

@@ -31,6 +31,7 @@ KINDS = ("other", "large", "nan")
 MARKED_SHARE = 0.2
 """Of the elements that become an integer which the graph compares with."""
 KEPT_SHARE = 0.25
+"""Of the elements of a two-valued integer tensor that stay as they are."""
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _MASKED = 1e20
 """Values beyond stand for a mask and say nothing of the size of the others."""

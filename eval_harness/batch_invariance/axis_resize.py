@@ -77,11 +77,16 @@ def resize(
             changed = with_rows(graph, in_axes, new, source)
             ready = reference if source == graph.model_source else Reference.load(changed)
             ready = Reference(changed, ready.ir, ready.function, reference.written)
-            found = ready.run(_kept_rows(ready.draw(changed, seed), base, in_axes, min(old, new)))
+            drawn = ready.draw(changed, seed)
+            # in the first places and in the last: arange(1) kept would read row 0 for every row
+            count = min(old, new)
+            if all(
+                _same_rows(out_axes, outputs, ready.run(_with_rows(drawn, base, in_axes, places)), places, new)
+                for places in dict.fromkeys((range(count), range(new - count, new)))
+            ):
+                return Resized(ready, changed, reading, tuple(in_axes))
         except (ReferenceRefused, MalformedGraphError):
             continue
-        if _same_rows(out_axes, outputs, found, old, new):
-            return Resized(ready, changed, reading, tuple(in_axes))
     return None
 
 
@@ -172,13 +177,13 @@ def _size_places(call: ast.Call) -> list[tuple[list[ast.expr], int]]:
     return [(call.args, index) for index in numbers]
 
 
-def _kept_rows(
-    drawn: list[torch.Tensor], base: Sequence[torch.Tensor], axes: Sequence[RowAxis | None], count: int
+def _with_rows(
+    drawn: list[torch.Tensor], base: Sequence[torch.Tensor], axes: Sequence[RowAxis | None], places: range
 ) -> list[torch.Tensor]:
-    """The drawn inputs with the first rows of the base, and its shared inputs."""
-    rows = range(count)
+    """The drawn inputs with the first rows of the base at these places, and its shared inputs."""
+    rows = range(len(places))
     return [
-        old if axis is None else axis.replace(new, rows, axis.select(old, rows))
+        old if axis is None else axis.replace(new, places, axis.select(old, rows))
         for new, old, axis in zip(drawn, base, axes, strict=True)
     ]
 
@@ -187,16 +192,16 @@ def _same_rows(
     axes: Sequence[RowAxis | None],
     outputs: Sequence[torch.Tensor | None],
     found: Sequence[torch.Tensor | None],
-    old: int,
+    places: range,
     new: int,
 ) -> bool:
-    rows = range(min(old, new))
+    rows = range(len(places))
     for axis, output, other in zip(axes, outputs, found, strict=True):
         if axis is None or output is None:
             continue
         if other is None or tuple(other.shape) != axis.resized(output.shape, new):
             return False
-        if not bool(same(axis.select(output, rows), axis.select(other, rows), rtol=RESIZED_RTOL).all()):
+        if not bool(same(axis.select(output, rows), axis.select(other, places), rtol=RESIZED_RTOL).all()):
             return False
     return True
 

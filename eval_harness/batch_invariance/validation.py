@@ -17,7 +17,7 @@ from eval_harness.batch_invariance.contexts import BatchLimits, Context, Context
 from eval_harness.batch_invariance.dynamic_result import Difference, DynamicOutcome, DynamicResult
 from eval_harness.batch_invariance.explanation import explain
 from eval_harness.batch_invariance.feedback import render_feedback
-from eval_harness.batch_invariance.runner import CallError
+from eval_harness.batch_invariance.runner import CallError, is_device_lost, one_line
 from eval_harness.batch_invariance.trials import Mismatch, Tally, Timing, Trials
 
 MIN_CONTEXTS = 3
@@ -45,6 +45,10 @@ class Validation:
                 result = replace(result, warm_ms=self._time(contexts, tally, repeats))
         except CallError as error:
             return replace(self._not_applicable(str(error)), is_lost=error.is_fatal)
+        except RuntimeError as error:  # a fault of the device shows at whatever waits for it next
+            if not is_device_lost(error):
+                raise
+            return replace(self._not_applicable(one_line(error)), is_lost=True)
         if confirm and result.outcome is DynamicOutcome.INVARIANT:
             result = self._confirm(result, contexts)
         return result
@@ -87,7 +91,7 @@ class Validation:
     def _warm(self, contexts: list[Context]) -> tuple[DynamicResult, Tally]:
         """The pass in this process, once more with copies if the kernel turns out to write to shared inputs."""
         found = self._pass(contexts)
-        if self.trials.shared_changed():
+        if not found[0].is_lost and self.trials.shared_changed():
             self.trials.restore_shared()
             self.timing = Timing()
             found = self._pass(contexts)

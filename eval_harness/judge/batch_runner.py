@@ -45,6 +45,8 @@ class _Sizes:
     layout: BatchLayout
     known: dict[int, _Sized | str] = field(default_factory=dict)
     """Rows -> the graph, or why there is none."""
+    same_rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Input that may be batched or shared -> the one row that all rows of it get."""
     example: tuple[int, Graph] | None = None
     """A checked graph of another number of rows, whose reading of model.py's integers holds for all."""
 
@@ -63,7 +65,9 @@ class GraphRunner:
         """Outputs on the CPU. Raises CallError."""
         layout = self._sizes.layout
         axis, tensor = next((axis, x) for axis, x in zip(layout.inputs, inputs, strict=True) if axis is not None)
-        sized = self._sized(axis.size(tensor))
+        num_rows = axis.size(tensor)
+        sized = self._sized(num_rows)
+        inputs = self._with_same_rows(inputs, num_rows)
         try:
             self._load(sized)
             return self._call(sized, inputs)
@@ -75,6 +79,16 @@ class GraphRunner:
             raise CallError(failure.message, is_fatal=self._is_lost()) from None
         except ReferenceFailedError as error:
             raise CallError(str(error)) from None
+
+    def _with_same_rows(self, inputs: Sequence[Any], num_rows: int) -> list[Any]:
+        """Inputs of which one row does not tell whether they are batched: a pass may rightly read their first row."""
+        made = list(inputs)
+        for index in self._sizes.layout.ambiguous:
+            axis = self._sizes.layout.inputs[index]
+            assert axis is not None
+            row = self._sizes.same_rows.setdefault(index, axis.select(made[index], [0]))
+            made[index] = axis.select(row, [0] * num_rows)
+        return made
 
     def fresh(self) -> GraphRunner:
         """The same in a new process; the old one ends."""

@@ -101,8 +101,8 @@ class _Workers:
         self._process.wait(timeout=60)
 
     def _start(self, names: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "scripts.benches.bi_runs", str(self.pool), self.device]
-        command += ["--confirm"] if self.confirm else []
+        command = [sys.executable, "-m", "scripts.benches.bi_runs", *(["--confirm"] if self.confirm else [])]
+        command += [str(self.pool), self.device]
         self._process = subprocess.Popen(
             [*command, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

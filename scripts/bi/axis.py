@@ -38,10 +38,7 @@ def run(args: argparse.Namespace) -> int:
             result = find_batch_layout(graph, seed=args.seed)
             found.append({"task": task.task_id, "graph": graph.name, **_as_json(graph, result)})
             if args.json != "-":
-                is_layout = isinstance(result, BatchLayout)
-                print(
-                    f"  {graph.name}: " + (result.describe(graph.arguments) if is_layout else f"none: {result.reason}")
-                )
+                print(f"  {graph.name}: {_shown(graph, result)}")
     _check_found(args, found)
     if args.json:
         write_json(args.json, found)

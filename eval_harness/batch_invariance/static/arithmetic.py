@@ -1,16 +1,16 @@
-"""What arithmetic does to a dependency: rows times heads still count rows, K // splits is a part, a comparison a choice."""
+"""What arithmetic does to a dependency: rows times heads still count rows, K // splits is the length of a part."""
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.values import (
     ANY,
     BLOCK,
-    EXTENT,
     FUNC,
     NC,
     NUM,
@@ -22,7 +22,6 @@ from eval_harness.batch_invariance.static.values import (
     Dep,
     Val,
     join_elem,
-    merge,
     num,
     seq,
     stronger,
@@ -195,87 +194,6 @@ def _remainder(a: Val, b: Val) -> Dep | None:
     return struct(stronger(left, right))
 
 
-def compare(ops: Sequence[type[ast.AST]], operands: Sequence[Val]) -> Val:
-    """A chain of comparisons: a bounds mask where a kernel's index meets a size, a choice where sizes meet numbers."""
-    if len(operands) == 2:
-        value = _compare_known(ops[0], operands[0], operands[1])
-        if value is not NC:
-            result = num(elem="b")
-            result.const = value
-            return result
-    kind, dims, dep, index = NUM, None, None, False
-    batch = None
-    for operand in operands:
-        if operand.kind in (BLOCK, TENSOR):
-            kind = operand.kind
-            dims = broadcast(dims, operand.dims)
-            batch = operand.batch if batch is None else batch
-        index = index or operand.index
-        dep = stronger(dep, operand.dep)
-    result = Val(kind, None, dims=dims, elem="b")
-    result.batch = batch
-    result.index = index
-    for operand in operands:
-        result.pos = result.pos or operand.pos
-    if dep is not None and not (index and (dep.mode != STRUCT or _meets_rows(operands))):
-        result.dep = dep.into(STRUCT)
-    return result
-
-
-def _meets_rows(operands: Sequence[Val]) -> bool:
-    """Whether an index is held against a number of rows: the end of the batch, whatever the index is made of."""
-    return any(operand.dep is not None and operand.dep.mode == ROWS and not operand.index for operand in operands)
-
-
-def _compare_known(op: type[ast.AST], a: Val, b: Val) -> Any:
-    if op in (ast.Is, ast.IsNot):
-        if b.const is None and a.kind != ANY and (a.const is not NC or a.kind != NUM or a.dep is not None):
-            return (a.const is None) == (op is ast.Is)
-        if a.const is not NC and b.const is not NC:
-            return (a.const is b.const) == (op is ast.Is)
-        return NC
-    if op in (ast.In, ast.NotIn) and a.const is not NC and b.kind == SEQ and b.data is not None:
-        if all(item.const is not NC for item in b.data):
-            return any(item.const == a.const for item in b.data) == (op is ast.In)
-        return NC
-    if a.const is not NC and b.const is not NC:
-        if op is ast.Eq:
-            return a.const == b.const
-        if op is ast.NotEq:
-            return a.const != b.const
-        return fold(op, a.const, b.const)
-    return NC
-
-
-def extreme(operands: Sequence[Val], name: str) -> Val:
-    """min or max of scalars or blocks: a clipped count is a count; a row's own bound against a share is a part."""
-    if all(operand.const is not NC for operand in operands):
-        try:
-            value = (min if name == "min" else max)(operand.const for operand in operands)
-        except (TypeError, ValueError):
-            return num()
-        result = num(elem="f" if isinstance(value, float) else "i")
-        result.const = value
-        return result
-    dep: Dep | None = None
-    kind, dims = NUM, None
-    own = False
-    result = Val(NUM)
-    for operand in operands:
-        dep = stronger(dep, operand.dep)
-        if operand.kind in (BLOCK, TENSOR):
-            kind, dims = operand.kind, broadcast(dims, operand.dims)
-            result.batch = operand.batch if result.batch is None else result.batch
-        own = own or operand.name == OWN
-        result.index = result.index or operand.index
-        result.pos = result.pos or operand.pos
-        result.elem = operand.elem if result.elem is None or operand.elem == "f" else result.elem
-    if dep is not None:
-        dep = dep.into(STRUCT) if own and dep.mode == ROWS else dep.into(dep.mode, root=None)
-    result.kind, result.dims, result.dep = kind, dims, dep
-    return result
-
-
 OWN = "<own>"
 """Val.name of a scalar that a kernel loaded: a property of a row."""
 
@@ -311,7 +229,7 @@ def _sequences(op: type[ast.AST], a: Val, b: Val) -> Val:
 
 
 def unary(op: type[ast.AST], a: Val) -> Val:
-    if a.const is not NC and isinstance(a.const, int | float | bool) or a.const is None:
+    if (a.const is not NC and isinstance(a.const, int | float | bool)) or a.const is None:
         result = num(elem=a.elem)
         if op is ast.Not:
             result.const, result.elem = not a.const, "b"
@@ -323,7 +241,7 @@ def unary(op: type[ast.AST], a: Val) -> Val:
         return result
     if op is ast.Not:
         known = a.kind in (FUNC,) or (a.kind == SEQ and a.data is not None and a.dep is None)
-        result = num(struct(a.dep), "b")
+        result = num(a.dep if a.elem != "b" else struct(a.dep), "b")  # `not rows` still asks for rows
         result.index = a.index
         if known:
             result.const = a.kind != FUNC and not a.data
@@ -352,7 +270,3 @@ def widened(value: Val, mode: int = STRUCT) -> Val:
     result = num(None if value.dep is None else value.dep.into(mode, root=None))
     result.index, result.pos = value.index, value.pos
     return result
-
-
-def is_length(dep: Dep | None) -> bool:
-    return dep is not None and dep.mode == EXTENT

@@ -8,6 +8,7 @@ from typing import Any
 from eval_harness.batch_invariance.static import sources
 from eval_harness.batch_invariance.static.arithmetic import OWN
 from eval_harness.batch_invariance.static.buffers import note_store
+from eval_harness.batch_invariance.static.merging import element, merge, merge_all
 from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import (
     ANY,
@@ -21,9 +22,6 @@ from eval_harness.batch_invariance.static.values import (
     SHAPE,
     TENSOR,
     Val,
-    element,
-    merge,
-    merge_all,
     num,
     seq,
     stronger,
@@ -37,7 +35,10 @@ def assign(run: Run, target: ast.expr, value: Val, frame: Frame, node: ast.AST) 
     """target = value."""
     kind = type(target)
     if kind is ast.Name:
-        frame.variables[target.id] = named(run, value, target.id, frame, node.lineno)  # type: ignore[attr-defined]
+        name = target.id  # type: ignore[attr-defined]
+        value = frame.variables[name] = named(run, value, name, frame, node.lineno)  # type: ignore[attr-defined]
+        if name in frame.global_names:
+            frame.module.variables[name] = value
     elif kind is ast.Tuple or kind is ast.List:
         _unpack(run, target.elts, value, frame, node)  # type: ignore[attr-defined]
     elif kind is ast.Subscript:

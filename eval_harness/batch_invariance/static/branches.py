@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from eval_harness.batch_invariance.findings import Mechanism
+from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.reporting import report
 from eval_harness.batch_invariance.static.state import IF_STATEMENT, Event, Frame, Run
-from eval_harness.batch_invariance.static.values import NC, Dep, Val, merge, stronger, struct, unknown
+from eval_harness.batch_invariance.static.values import NC, ROWS, Dep, Val, stronger, struct, unknown
 
 RETURNED, RAISED, LEFT = "returned", "raised", "left"
 """Why a block ended: Frame.ended."""
@@ -47,7 +48,7 @@ def run_if(run: Run, node: ast.If, frame: Frame, rest: Sequence[ast.stmt]) -> No
         _merge_variables(frame, first, second, dep)
     frame.control, run.events = outer_control, outer_events
     if dep is not None and RAISED not in (first_end, second_end):
-        compare_ways(run, frame, node.test, dep, [first_events, second_events], is_guard=test.index)
+        compare_ways(run, frame, node.test, dep, [first_events, second_events], test)
     run.events.update(first_events)
     run.events.update(second_events)
     if before is frame.module.variables:
@@ -100,19 +101,22 @@ def evaluate_ways(run: Run, frame: Frame, node: Any, dep: Dep | None, ways: Sequ
 
 
 def compare_ways(
-    run: Run, frame: Frame, node: Any, dep: Dep, ways: Sequence[Iterable[Event]], *, is_guard: bool = False
+    run: Run, frame: Frame, node: Any, dep: Dep, ways: Sequence[Iterable[Event]], test: Val | None = None
 ) -> None:
     """A finding where the batch chooses between ways that add up differently."""
     orders = {tuple(event for event in events if event[0] != "kernel") for events in ways}
     if len(orders) < 2:
         return
-    if _is_empty_test(node):
+    counts = test is not None and test.dep is not None and test.dep.mode == ROWS  # the truth of a count of rows
+    if counts or is_empty_test(node):
         return
-    if () in orders and (is_guard or _asks_for_rows(node)):
+    is_guard = test is not None and test.index and not _selects(node)
+    if () in orders and (is_guard or asks_for_rows(node)):
         return  # nothing to do: an empty batch, or a program beyond the last row
     names = sorted({str(event[1]) for events in ways for event in events if event[0] in ("call", "kernel")})
     kernels = [{event[1] for event in events if event[0] == "kernel"} for events in ways]
-    same = all(found == kernels[0] for found in kernels) and kernels[0] and () not in orders
+    sums = {tuple(event for event in order if event[0] not in ("op", "cast", "call")) for order in orders}
+    same = all(found == kernels[0] for found in kernels) and kernels[0] and () not in orders and len(sums) > 1
     mechanism = Mechanism.REDUCTION_ORDER if same else Mechanism.ALGORITHM_SELECTION
     if same:
         report(run, frame, node.lineno, mechanism, "choice", dep, f"the way {' and '.join(sorted(kernels[0]))} runs")
@@ -121,28 +125,36 @@ def compare_ways(
     report(run, frame, node.lineno, mechanism, "choice", dep, what)
 
 
-def _is_empty_test(test: Any) -> bool:
+def is_empty_test(test: Any) -> bool:
     """B == 0, not B: one way is for a batch without rows, which has none to compare."""
     if isinstance(test, ast.IfExp):
-        return _is_empty_test(test.test)
-    if isinstance(test, ast.UnaryOp):
-        return isinstance(test.op, ast.Not) and not isinstance(test.operand, ast.Compare | ast.BoolOp)
+        return is_empty_test(test.test)
     number = _compared_with(test)
     return (number == 0 and isinstance(test.ops[0], ast.Eq | ast.LtE)) or (
         number == 1 and isinstance(test.ops[0], ast.Lt)
     )
 
 
-def _asks_for_rows(test: Any) -> bool:
+def asks_for_rows(test: Any) -> bool:
     """B > 0, B: whether there is anything to do."""
     if isinstance(test, ast.BoolOp):
-        return all(_asks_for_rows(part) or _is_empty_test(part) for part in test.values)
+        return all(asks_for_rows(part) or is_empty_test(part) for part in test.values)
     number = _compared_with(test)
     if number is not None:
         return (number == 0 and isinstance(test.ops[0], ast.NotEq | ast.Gt)) or (
             number == 1 and isinstance(test.ops[0], ast.GtE)
         )
-    return isinstance(test, ast.Name | ast.Attribute | ast.Call)
+    return False
+
+
+def _selects(test: Any) -> bool:
+    """Whether the test picks by equality (this part is mine), where a bounds check compares by order."""
+    return any(
+        isinstance(op, ast.Eq | ast.NotEq)
+        for part in ast.walk(test)
+        if isinstance(part, ast.Compare)
+        for op in part.ops
+    )
 
 
 def _compared_with(test: Any) -> Any:

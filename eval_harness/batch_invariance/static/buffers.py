@@ -52,6 +52,8 @@ def note_store(run: Run, frame: Frame, pointer: Val, value: Val, line: int) -> N
         return
     if frame.kernel is not None:
         buffer.writers.add(frame.kernel.name)
+        if value.elem == "f" and buffer in run.loads[frame.kernel.first_load :]:
+            run.events["adds to", frame.kernel.name] = None
     if value.dep is not None and (value.elem != "f" or is_statistic(value.dep)):
         module = frame.module
         buffer.dep = stronger(buffer.dep, value.dep.step(module.file, line + module.first_line))

@@ -6,9 +6,10 @@ import ast
 from typing import Any
 
 from eval_harness.batch_invariance.findings import Mechanism
+from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.reporting import report
 from eval_harness.batch_invariance.static.state import Frame, Run
-from eval_harness.batch_invariance.static.values import EXTENT, ROWS, TENSOR, Val, merge, num, stronger
+from eval_harness.batch_invariance.static.values import EXTENT, ROWS, TENSOR, Val, num, stronger
 
 
 def contraction(run: Run, frame: Frame, node: Any, name: str, a: Val, b: Val) -> Val:

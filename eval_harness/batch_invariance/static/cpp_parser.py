@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from eval_harness.batch_invariance.static.cpp_expressions import CppError
+from eval_harness.batch_invariance.static.cpp_cursor import CppError
 from eval_harness.batch_invariance.static.cpp_structs import StructParser
 from eval_harness.batch_invariance.static.cpp_tokens import tokenize
 

@@ -9,16 +9,15 @@ from eval_harness.batch_invariance.static.buffers import note_gathered, note_sto
 from eval_harness.batch_invariance.static.functions import strongest
 from eval_harness.batch_invariance.static.reporting import report
 from eval_harness.batch_invariance.static.state import Frame, Run
-from eval_harness.batch_invariance.static.triton_library import note_atomic
+from eval_harness.batch_invariance.static.triton_sums import note_atomic
 from eval_harness.batch_invariance.static.values import NUM, PTR, Val, num, seq, unknown
+from eval_harness.batch_invariance.static.words import words
 
 _SHUFFLES = frozenset(
     ("__shfl_xor_sync", "__shfl_down_sync", "__shfl_up_sync", "__shfl_sync", "__ldg", "__ldcs", "__ldcg")
 )
 _CURAND = frozenset(("curand_init", "curand", "curand_uniform", "curand_normal", "curand_uniform4", "philox"))
-_INTS = frozenset(
-    "int int32_t int64_t uint32_t uint64_t unsigned long short size_t uint8_t int8_t bool char index_t".split()
-)
+_INTS = words("int int32_t int64_t uint32_t uint64_t unsigned long short size_t uint8_t int8_t bool char index_t")
 
 
 def call_cuda(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.state import Class, Frame, Func, Run, Tuning
-from eval_harness.batch_invariance.static.values import CLASS, FUNC, MAP, NC, SEQ, Val, merge, num, unknown
+from eval_harness.batch_invariance.static.values import CLASS, FUNC, MAP, NC, SEQ, Val, num, unknown
 
 _JIT = frozenset(("jit", "jit_func", "gluon_jit"))
 _TUNERS = frozenset(("autotune", "libtuner", "fused_autotune", "autotune_with_cache"))

@@ -5,35 +5,32 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from eval_harness.batch_invariance.static.arithmetic import binary, compare, unary
-from eval_harness.batch_invariance.static.calls import call
+from eval_harness.batch_invariance.static.arithmetic import binary, unary
 from eval_harness.batch_invariance.static.attributes import attribute
 from eval_harness.batch_invariance.static.binding import assign
 from eval_harness.batch_invariance.static.branches import evaluate_ways
-from eval_harness.batch_invariance.static.iteration import is_exact, iterate, key_of
-from eval_harness.batch_invariance.static.names import lookup
+from eval_harness.batch_invariance.static.calls import call
+from eval_harness.batch_invariance.static.comparisons import compare
+from eval_harness.batch_invariance.static.comprehensions import comprehension, dict_comprehension
 from eval_harness.batch_invariance.static.contractions import contraction
-from eval_harness.batch_invariance.static.routing import check_drop
-from eval_harness.batch_invariance.static.sources import PER_ROW
 from eval_harness.batch_invariance.static.cross_row import check_statistic
+from eval_harness.batch_invariance.static.iteration import key_of
+from eval_harness.batch_invariance.static.merging import element, merge
+from eval_harness.batch_invariance.static.names import lookup
+from eval_harness.batch_invariance.static.routing import check_drop
 from eval_harness.batch_invariance.static.state import EXPRESSIONS, Frame, Func, Run
 from eval_harness.batch_invariance.static.subscripts import subscript
 from eval_harness.batch_invariance.static.values import (
     BLOCK,
     FUNC,
-    LIB,
     MAP,
     NC,
     NUM,
-    RANGE,
     SEQ,
     SHAPE,
     TENSOR,
     Val,
     const,
-    element,
-    merge,
-    merge_all,
     num,
     seq,
     stronger,
@@ -43,12 +40,13 @@ from eval_harness.batch_invariance.static.values import (
 )
 
 _DATA = (BLOCK, TENSOR, NUM)
-_MAX_ITEMS = 24
-"""Items of a comprehension that are told apart."""
 
 
 def _constant(run: Run, node: ast.Constant, frame: Frame) -> Val:
-    return const(node.value)
+    value = getattr(node, "abstract", None)
+    if value is None:
+        value = node.abstract = const(node.value)  # type: ignore[attr-defined]
+    return value
 
 
 def _name(run: Run, node: ast.Name, frame: Frame) -> Val:
@@ -75,7 +73,7 @@ def _unaryop(run: Run, node: ast.UnaryOp, frame: Frame) -> Val:
 
 def _compare(run: Run, node: ast.Compare, frame: Frame) -> Val:
     operands = [run.eval(node.left, frame), *(run.eval(other, frame) for other in node.comparators)]
-    if any(operand.dep is not None for operand in operands):
+    if len(operands) == 2:
         check_drop(run, frame, node, operands)
     return compare([type(op) for op in node.ops], operands)
 
@@ -168,65 +166,10 @@ def _starred(run: Run, node: ast.Starred, frame: Frame) -> Val:
     return run.eval(node.value, frame)
 
 
-def _comprehension(run: Run, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, frame: Frame) -> Val:
-    results, dep = _generate(run, node.generators, [node.elt], frame)
-    items = [result[0] for result in results]
-    if dep is None and items and results[0][1].const is not None:
-        return seq(items)
-    value = seq(None, dep, merge_all(items) if items else None)
-    if results and results[0][1].name == PER_ROW:
-        value.name = PER_ROW  # still one entry a row
-    return value
-
-
-def _dict_comprehension(run: Run, node: ast.DictComp, frame: Frame) -> Val:
-    results, dep = _generate(run, node.generators, [node.key, node.value], frame)
-    return Val(MAP, dep, data={key_of(key, serial): value for serial, (key, value, *_) in enumerate(results)})
-
-
-def _generate(
-    run: Run, generators: list[ast.comprehension], parts: list[ast.expr], frame: Frame
-) -> tuple[list[tuple[Val, ...]], Any]:
-    """Values of the parts for every combination (few and known), or once for any; and what their number follows.
-
-    The last value of each tuple is None as a constant where items are not told apart; its name says one a row.
-    """
-    inner = Frame(frame.module, frame, frame.func)
-    inner.kernel = frame.kernel
-    results: list[tuple[Val, ...]] = []
-    dep = None
-    exact, per_row = True, False
-
-    def walk(position: int) -> None:
-        nonlocal dep, exact, per_row
-        if position == len(generators):
-            results.append((*(run.eval(part, inner) for part in parts), const(None)))
-            return
-        generator = generators[position]
-        iterable = run.eval(generator.iter, inner)
-        items, length = iterate(iterable)
-        exact = exact and is_exact(iterable)
-        if iterable.name == PER_ROW:
-            per_row = True
-        dep = stronger(dep, length)
-        if len(items) > 1 and len(results) > _MAX_ITEMS:
-            items, exact = [merge_all(items)], False
-        for item in items:
-            assign(run, generator.target, item, inner, generator.target)
-            kept = True
-            for test in generator.ifs:
-                value = run.eval(test, inner)
-                kept = kept and (value.const is NC or bool(value.const))
-                exact = exact and value.const is not NC
-                dep = stronger(dep, struct(value.dep))
-            if kept:
-                walk(position + 1)
-
-    walk(0)
-    mark = const(None if not exact else 1)
-    if per_row and len(generators) == 1 and not generators[0].ifs:
-        mark.name = PER_ROW
-    return [(*result[:-1], mark) for result in results], dep
+def _yield(run: Run, node: ast.Yield, frame: Frame) -> Val:
+    value = run.eval(node.value, frame) if node.value is not None else const(None)
+    frame.yields.append(with_dep(value, frame.control) if value.kind == NUM else value)
+    return unknown()
 
 
 def _await(run: Run, node: Any, frame: Frame) -> Val:
@@ -253,11 +196,12 @@ EXPRESSIONS.update(
         ast.JoinedStr: _joined,
         ast.NamedExpr: _walrus,
         ast.Starred: _starred,
-        ast.ListComp: _comprehension,
-        ast.GeneratorExp: _comprehension,
-        ast.SetComp: _comprehension,
-        ast.DictComp: _dict_comprehension,
+        ast.ListComp: comprehension,
+        ast.GeneratorExp: comprehension,
+        ast.SetComp: comprehension,
+        ast.DictComp: dict_comprehension,
         ast.Await: _await,
-        ast.Yield: _await,
+        ast.Yield: _yield,
+        ast.YieldFrom: _await,
     }
 )

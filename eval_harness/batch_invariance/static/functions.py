@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from eval_harness.batch_invariance.static.binding import named
+from eval_harness.batch_invariance.static.merging import merge, merge_all
 from eval_harness.batch_invariance.static.state import (
     MAX_DEPTH,
     Class,
@@ -15,16 +16,11 @@ from eval_harness.batch_invariance.static.state import (
     Run,
 )
 from eval_harness.batch_invariance.static.values import (
-    CLASS,
-    LIB,
     MAP,
     OBJ,
     Dep,
     Val,
     const,
-    element,
-    merge,
-    merge_all,
     seq,
     stronger,
     struct,
@@ -77,6 +73,8 @@ def call_function(
 
 def returned(frame: Frame) -> Val:
     """One value for all returns; where the batch chose the return, what differs follows it."""
+    if frame.yields:  # a generator: some number of such items
+        return seq(None, strongest(frame.yields), merge_all(frame.yields))
     if not frame.returns:
         return const(None)
     value, dep = frame.returns[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eval_harness.batch_invariance.static.merging import element, merge_all
 from eval_harness.batch_invariance.static.values import (
     MAP,
     NC,
@@ -14,14 +15,14 @@ from eval_harness.batch_invariance.static.values import (
     Dep,
     Val,
     const,
-    element,
-    merge_all,
     num,
     stronger,
     struct,
     unknown,
 )
 
+FROM_ZERO = "<from zero>"
+"""Val.name of a counter that begins at 0: as a dimension it may be the first."""
 MAX_ITEMS = 24
 """Items that are told apart."""
 
@@ -59,6 +60,7 @@ def iterate(value: Val) -> tuple[list[Val], Dep | None]:
                 return [const(number) for number in numbers], None
         counter = num(struct(stronger(lo.dep, step.dep)), "i")
         counter.index = True
+        counter.name = FROM_ZERO if lo.const == 0 else None
         return [counter], hi.dep or lo.dep or step.dep
     if value.kind == TENSOR:
         row = value.copy()

@@ -56,6 +56,6 @@ def _of_launch(frame: Frame, size: Val, name: str) -> Val:
     kernel = frame.kernel
     if value.dep is not None and kernel is not None:
         dep = value.dep
-        value.dep = Dep(dep.mode, dep.file, dep.line, dep.parent, name=name, param=(kernel.name, name), part=dep.part)
+        value.dep = Dep(dep.mode, dep.file, dep.line, dep, name=name, param=(kernel.name, name), part=dep.part)
     value.elem = "i"
     return value

@@ -7,9 +7,10 @@ from typing import Any
 
 from eval_harness.batch_invariance.findings import Mechanism
 from eval_harness.batch_invariance.static.branches import evaluate_ways
-from eval_harness.batch_invariance.static.functions import call_function, strongest
-from eval_harness.batch_invariance.static.reporting import TUNED, report
-from eval_harness.batch_invariance.static.state import Event, Frame, Func, KernelContext, Run, Tuning
+from eval_harness.batch_invariance.static.functions import call_function
+from eval_harness.batch_invariance.static.reporting import report
+from eval_harness.batch_invariance.static.state import Event, Frame, Func, KernelContext, Run
+from eval_harness.batch_invariance.static.tuning import choose_configuration
 from eval_harness.batch_invariance.static.values import (
     ANY,
     FUNC,
@@ -23,8 +24,6 @@ from eval_harness.batch_invariance.static.values import (
     TENSOR,
     Dep,
     Val,
-    num,
-    seq,
     struct,
     unknown,
 )
@@ -78,7 +77,7 @@ def _launch_one(
         for name in names:
             bound.setdefault(name, spread)
     for tuning in func.tuning:
-        _apply_tuning(run, frame, func, tuning, bound, extras, names)
+        choose_configuration(run, frame, func, tuning, bound, extras, names)
     for name, function in func.heuristics.items():
         if name not in bound and function.kind == FUNC:
             value = call_function(run, function.data[0], [Val(MAP, data=dict(bound))], {}, frame, node)
@@ -133,72 +132,6 @@ def _enter(frame: Frame, func: Func, name: str, value: Val, line: int) -> Val:
     return entered
 
 
-def _apply_tuning(
-    run: Run, frame: Frame, func: Func, tuning: Tuning, bound: dict[str, Val], extras: dict[str, Val], names: list[str]
-) -> None:
-    dep: Dep | None = None
-    key_name = ""
-    for key in tuning.keys:
-        value = bound.get(key) or extras.get(key)
-        if value is not None and value.dep is not None and (dep is None or value.dep.mode > dep.mode):
-            dep, key_name = value.dep, key
-    if dep is None and tuning.prune is not None:
-        dep, key_name = _pruned_by(run, frame, func, tuning, bound), "pruning"
-    if tuning.varying is None:
-        if dep is not None:
-            run.leave_open(
-                frame_of(func), tuning.line, f"{func.name} is tuned by {key_name}, over configurations not known here"
-            )
-        return
-    differs = False
-    for name, value in tuning.varying.items():
-        if name in bound:
-            continue
-        target = bound if name in names else extras
-        if value.const is not NC:
-            target[name] = value
-            continue
-        differs = True
-        chosen = num(elem="i")
-        if dep is not None:
-            module = func.module
-            line = tuning.line + module.first_line
-            step = Dep(STRUCT, module.file, line, dep, name=TUNED + key_name)
-            chosen.dep = Dep(STRUCT, module.file, line, step, name=name, param=(func.name, name))
-        target[name] = chosen
-    if differs:
-        reason = (
-            "chooses its configuration by the batch"
-            if dep is not None
-            else "chooses its configuration at its first call"
-        )
-        run.leave_open(frame_of(func), tuning.line, f"autotuning of {func.name} {reason}")
-
-
-def _pruned_by(run: Run, frame: Frame, func: Func, tuning: Tuning, bound: dict[str, Val]) -> Dep | None:
-    """What the functions that leave configurations out look at."""
-    if tuning.prune is None or tuning.prune.kind != MAP:
-        return None
-    arguments = Val(MAP, data=dict(bound))
-    config = Val(MAP, data=dict(tuning.varying or {}))
-    node = func.node
-    for name, function in tuning.prune.data.items():
-        if function.kind != FUNC:
-            continue
-        if name == "perf_model":
-            value = call_function(run, function.data[0], [], {**(tuning.varying or {}), **bound}, frame, node)
-        else:
-            value = call_function(run, function.data[0], [seq(None, None, config), arguments], {}, frame, node)
-        dep = strongest([value])
-        if dep is not None:
-            return dep
-    return None
-
-
-def frame_of(func: Func) -> Frame:
-    return Frame(func.module, None, func)
-
-
 def _context(
     run: Run, frame: Frame, func: Func, grid: Val, bound: dict[str, Val], extras: dict[str, Val], node: ast.Call
 ) -> KernelContext:
@@ -223,6 +156,7 @@ def run_kernel(run: Run, context: KernelContext, bound: dict[str, Val]) -> tuple
     func = context.func
     key = (
         id(func.node),
+        id(func.closure) if func.closure is not None else 0,
         tuple((name, _signature(value)) for name, value in bound.items()),
         tuple(_signature(size) for size in context.grid) if context.grid is not None else None,
         tuple(_signature(size) for size in context.block) if context.block is not None else None,
@@ -233,6 +167,7 @@ def run_kernel(run: Run, context: KernelContext, bound: dict[str, Val]) -> tuple
     run.kernel_results[key] = ()
     frame = Frame(func.module, func.closure, func)
     frame.kernel = context
+    context.first_load = len(run.loads)
     frame.variables = bound
     run.visited.add(id(func.node))
     outer, run.events = run.events, {}

@@ -6,16 +6,18 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eval_harness.batch_invariance.static.words import words
+
 Reads = tuple[frozenset[str], frozenset[str]]
 """(names that enter arithmetic, names that are only passed on, compared, or maximised)."""
 
 ITEMS = "[]"
 """Ends the name that stands for the items of a buffer, as against the variable that points to it."""
-_PASSED_ON = frozenset(
+_PASSED_ON = words(
     "maximum minimum max min fmaxf fminf fmax fmin where to contiguous float half clone cast advance any all type_as"
-    " max_contiguous multiple_of append extend __shfl_sync broadcast_to reshape view trans int bool item".split()
+    " max_contiguous multiple_of append extend __shfl_sync broadcast_to reshape view trans int bool item"
 )
-_FRESH = frozenset("zeros_like empty_like ones_like full_like zeros full empty range len size".split())
+_FRESH = words("zeros_like empty_like ones_like full_like zeros full empty range len size")
 _BITS = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.LShift, ast.RShift)
 
 

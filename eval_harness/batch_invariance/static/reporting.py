@@ -10,7 +10,10 @@ from eval_harness.batch_invariance.static import repairs
 from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import EXTENT, ROWS, Dep
 
-_EXPERT_WORDS = ("moe", "expert", "capacity")
+TOKEN_COUNTS = "<token counts>"
+"""Name of the first step of a dependency on how many tokens each expert got."""
+PLACE = "<place>"
+"""Name of the first step of a dependency on a row's place among the others."""
 
 
 TUNED = "autotune key "
@@ -32,7 +35,11 @@ def report(run: Run, frame: Frame, line: int, mechanism: Mechanism, sink: str, d
         return
     module = frame.module
     parameter = (
-        named.name if named is not None else "choice of kernel" if sink == "choice" else _own_name(frame, dep, what)
+        named.name
+        if named is not None
+        else "choice of kernel"
+        if sink == "choice"
+        else _own_name(dep, "order of the loop" if sink == "bound" else what)
     )
     if any((step.name or "").startswith(TUNED) for step in dep.chain()):
         sink = "tuning"
@@ -46,7 +53,7 @@ def report(run: Run, frame: Frame, line: int, mechanism: Mechanism, sink: str, d
         if stream is not None and not stream.is_protected:
             return
         parameter = named.name if named is not None and named.semantic is Semantic.RNG_STREAM else "RNG_SEED"
-    if mechanism is not Mechanism.ALGORITHM_SELECTION and _routes_experts(run, frame, dep):
+    if _routes_experts(dep, what):
         mechanism = Mechanism.EXPERT_ROUTING
     place = (module.file, line + module.first_line)
     key = (*place, mechanism, parameter)
@@ -110,7 +117,7 @@ def _named(run: Run, dep: Dep) -> Parameter | None:
     return None
 
 
-def _own_name(frame: Frame, dep: Dep, what: str) -> str:
+def _own_name(dep: Dep, fallback: str) -> str:
     if dep.param is not None:
         return f"{dep.param[1]} of {dep.param[0]}"
     step: Dep | None = dep
@@ -118,22 +125,21 @@ def _own_name(frame: Frame, dep: Dep, what: str) -> str:
         if step.name is not None and step.parent is not None and not step.name.startswith("<"):
             return step.name
         step = step.parent
-    return what
+    return fallback
 
 
 def _rng_parameter(run: Run) -> Parameter | None:
     return next((one for one in run.contract.parameters if one.semantic is Semantic.RNG_STREAM), None)
 
 
-def _routes_experts(run: Run, frame: Frame, dep: Dep) -> bool:
-    if run.contract.name.lower().startswith("moe"):
-        return True
-    names = [frame.func.name if frame.func is not None else "", frame.kernel.name if frame.kernel is not None else ""]
+def _routes_experts(dep: Dep, what: str) -> bool:
+    """Whether it is how many tokens an expert got, a token's place among them, or the order of experts."""
     step: Dep | None = dep
     while step is not None:
-        names.append(step.name or "")
+        if step.name in (TOKEN_COUNTS, PLACE):
+            return True
         step = step.parent
-    return any(word in name.lower() for name in names for word in _EXPERT_WORDS)
+    return "expert" in what
 
 
 def follows(value: Any) -> Dep | None:

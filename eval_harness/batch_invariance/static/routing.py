@@ -6,11 +6,15 @@ import ast
 from collections.abc import Sequence
 
 from eval_harness.batch_invariance.findings import Mechanism
-from eval_harness.batch_invariance.static.reporting import report
+from eval_harness.batch_invariance.static.arithmetic import OWN
+from eval_harness.batch_invariance.static.reporting import PLACE, report
+from eval_harness.batch_invariance.static.sources import source
 from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import BLOCK, NUM, TENSOR, Dep, Val
 
 _WORD = "capacity"
+FLAGS = "<flags>"
+"""Val.name of a tensor of zeros and ones: which expert a token chose."""
 
 
 def is_capacity(run: Run, dep: Dep | None) -> bool:
@@ -27,15 +31,41 @@ def is_capacity(run: Run, dep: Dep | None) -> bool:
     return False
 
 
-def check_drop(run: Run, frame: Frame, node: ast.expr, operands: Sequence[Val]) -> None:
-    """place < capacity: a finding where a token's place among the others decides, and the capacity follows the batch."""
-    for limit in operands:
-        if limit.dep is None or limit.kind != NUM:
+def check_drop(run: Run, frame: Frame, node: ast.Compare, operands: Sequence[Val]) -> None:
+    """place < capacity: a finding, since a token's place among the others decides.
+
+    A limit that is the number of tokens itself drops none.
+    """
+    if len(operands) != 2 or not isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return
+    first, second = operands
+    for place, limit, name_node in ((first, second, node.comparators[0]), (second, first, node.left)):
+        if limit.dep is not None and (limit.dep.root is not None or limit.kind != NUM):
             continue
-        others = [value for value in operands if value is not limit]
-        places = [value for value in others if value.kind in (TENSOR, BLOCK) or value.name == "<own>"]
-        if places and not any(value.index for value in others) and is_capacity(run, limit.dep):
+        if (place.index and place.name != OWN) or not (place.kind in (TENSOR, BLOCK) or place.name == OWN):
+            continue
+        if is_place(place.dep):
+            assert place.dep is not None
+            report_drop(run, frame, node, place.dep)
+        elif is_capacity(run, limit.dep):
+            assert limit.dep is not None
             report_drop(run, frame, node, limit.dep)
+        elif _names_capacity(name_node):
+            report_drop(run, frame, node, source(frame, node.lineno, "place among the tokens"))
+
+
+def is_place(dep: Dep | None) -> bool:
+    """Whether it is a row's place among the others."""
+    while dep is not None:
+        if dep.name == PLACE:
+            return True
+        dep = dep.parent
+    return False
+
+
+def _names_capacity(node: ast.expr) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return _WORD in name.lower()
 
 
 def report_drop(run: Run, frame: Frame, node: ast.expr, dep: Dep) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.cross_row import statistic
+from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import (
     EXTENT,
     NUM,
@@ -18,22 +18,24 @@ from eval_harness.batch_invariance.static.values import (
     Val,
     num,
 )
+from eval_harness.batch_invariance.static.words import words
 
-ROW_COUNTS = frozenset(
-    "m rows n_rows num_rows nrows row_count total_rows bs b batch batches bsz nbatch n_batch batch_size batchsize num_batch"
+ROW_COUNTS = words(
+    "m rows n_rows num_rows nrows row_count total_rows bs b batch batches bsz nbatch n_batch batch_size batchsize"
+    " num_batch"
     " num_seqs n_seqs nseq nseqs num_requests n_requests num_reqs num_tokens n_tokens ntokens total_tokens num_queries"
-    " total_q total_kv n_tok num_tok token_count bz nb m_rows".split()
+    " total_q total_kv n_tok num_tok token_count bz nb m_rows"
 )
 """Names (lower case) of a scalar argument that counts rows, beside those of the contract."""
 
-_FEATURES = frozenset(
+_FEATURES = words(
     "k h d e c v n_heads num_heads heads nheads hidden hidden_size hidden_dim dim d_model vocab vocab_size n_vocab"
     " num_experts n_experts experts in_features out_features num_kv_heads n_kv_heads kv_heads head_dim channels groups"
     " num_groups hq hkv hk num_blocks num_pages n_pages page_size block_size s l seq seqlen seq_len sequence_length"
-    " max_seq_len max_seqlen kv_len q_len ctx_len context_len sk lk skv width height inter_size intermediate_size".split()
+    " max_seq_len max_seqlen kv_len q_len ctx_len context_len sk lk skv width height inter_size intermediate_size"
 )
 """Names (lower case) of a first dimension that is none of the batch."""
-_SEQUENCE = frozenset("s l seq seqlen seq_len sequence_length t n".split())
+_SEQUENCE = words("s l seq seqlen seq_len sequence_length t n")
 """Of a matrix, these are its rows: one token a row."""
 
 _WEIGHT_WORDS = re.compile(
@@ -189,9 +191,3 @@ def over_rows(frame: Frame, tensor: Val, how: str, line: int) -> Val:
     mode = {"max": EXTENT, "amax": EXTENT, "sum": ROWS, "last": ROWS}.get(how, STRUCT)
     value = num(source(frame, line, "total" if mode == ROWS else None, mode), tensor.elem)
     return value
-
-
-def is_batched(value: Val) -> bool:
-    return value.kind in (TENSOR, NUM) and (
-        value.batch is not None or any(size.dep is not None and size.dep.mode == ROWS for size in value.dims or ())
-    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eval_harness.batch_invariance.contract import Contract
+from eval_harness.batch_invariance.contract import Contract, Parameter
 from eval_harness.batch_invariance.findings import Finding, Unresolved
 from eval_harness.batch_invariance.static.values import Dep, Val, stronger, unknown
 
@@ -17,7 +17,7 @@ MAX_DEPTH = 24
 """Calls inside calls."""
 
 Event = tuple[Any, ...]
-"""Something that fixes bits: ("sum", axis, sizes), ("loop", step), ("call", name), ("op", "exp"), ("cast", "float16")."""
+"""What fixes bits: ("sum", name, rank, sizes), ("loop", step), ("call", name), ("op", "exp"), ("cast", "float16")."""
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ class Class:
 class KernelContext:
     """A kernel under analysis, with what its launch fixed."""
 
-    __slots__ = ("block", "func", "grid", "name", "tile_names", "warps")
+    __slots__ = ("block", "first_load", "func", "grid", "name", "tile_names", "warps")
 
     def __init__(self, func: Func, grid: list[Val] | None, block: list[Val] | None, warps: Val | None) -> None:
         self.func = func
@@ -121,6 +121,8 @@ class KernelContext:
         self.grid = grid
         self.block = block
         self.warps = warps
+        self.first_load = 0
+        """Where its own loads begin in Run.loads."""
         self.tile_names: set[str] = set()
         """Parameters that size a tile (tl.arange)."""
 
@@ -138,7 +140,20 @@ class LoopExits:
 class Frame:
     """Names of one running function."""
 
-    __slots__ = ("control", "ended", "entry", "exits", "func", "kernel", "module", "outer", "returns", "variables")
+    __slots__ = (
+        "control",
+        "ended",
+        "entry",
+        "exits",
+        "func",
+        "global_names",
+        "kernel",
+        "module",
+        "outer",
+        "returns",
+        "variables",
+        "yields",
+    )
 
     def __init__(self, module: Module, outer: Frame | None = None, func: Func | None = None) -> None:
         self.module = module
@@ -153,6 +168,8 @@ class Frame:
         """The control that the function was called under."""
         self.exits: list[LoopExits] = []
         """For every loop around this line."""
+        self.global_names: frozenset[str] = frozenset()
+        self.yields: list[Val] = []
         self.ended = ""
         """Why the rest of the block does not run ("returned", "raised", "left"), or nothing."""
 
@@ -160,10 +177,29 @@ class Frame:
 Evaluate = Callable[["Run", Any, Frame], Val]
 Execute = Callable[["Run", Any, Frame], None]
 
+Handler = Callable[["Run", Frame, str, list[Val], dict[str, Val], ast.Call], Val]
+"""A library function by name: arguments, arguments by keyword, the call."""
+PlainHandler = Callable[["Run", Frame, list[Val], dict[str, Val], ast.Call], Val]
+
 EXPRESSIONS: dict[type[ast.AST], Evaluate] = {}
 STATEMENTS: dict[type[ast.AST], Execute] = {}
 IF_STATEMENT: list[Callable[[Run, ast.If, Frame, Sequence[ast.stmt]], None]] = []
 """branches.py puts its one function here."""
+
+
+_TABLES: dict[int, tuple[Contract, frozenset[str], dict[str, Parameter]]] = {}
+_MAX_TABLES = 64
+
+
+def _tables(contract: Contract) -> tuple[frozenset[str], dict[str, Parameter]]:
+    """The contract's symbols, and its parameters by name and alias; made once a contract, not once a file."""
+    known = _TABLES.get(id(contract))
+    if known is None or known[0] is not contract:
+        if len(_TABLES) >= _MAX_TABLES:
+            _TABLES.clear()
+        parameters = {name: one for one in reversed(contract.parameters) for name in one.names}
+        known = _TABLES[id(contract)] = (contract, contract.symbols, parameters)
+    return known[1], known[2]
 
 
 class Run:
@@ -171,9 +207,7 @@ class Run:
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
-        self.symbols = contract.symbols
-        self.parameters = {name: one for one in reversed(contract.parameters) for name in one.names}
-        """Name or alias -> the contract's parameter."""
+        self.symbols, self.parameters = _tables(contract)
         self.modules: dict[str, Module] = {}
         self.files: dict[str, Sequence[str]] = {}
         """File name -> its lines."""

@@ -8,11 +8,12 @@ from typing import Any
 from eval_harness.batch_invariance.static.arithmetic import binary
 from eval_harness.batch_invariance.static.binding import append_item, assign
 from eval_harness.batch_invariance.static.branches import LEFT, RAISED, RETURNED
+from eval_harness.batch_invariance.static.cross_row import check_statistic
 from eval_harness.batch_invariance.static.definitions import define_class, define_function
+from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.names import import_names
 from eval_harness.batch_invariance.static.state import STATEMENTS, Frame, Run
-from eval_harness.batch_invariance.static.cross_row import check_statistic
-from eval_harness.batch_invariance.static.values import ANY, MAP, NC, SEQ, TENSOR, Val, const, merge, stronger, unknown
+from eval_harness.batch_invariance.static.values import ANY, MAP, NC, SEQ, TENSOR, Val, const, stronger, unknown
 
 
 def _assign(run: Run, node: ast.Assign, frame: Frame) -> None:
@@ -46,6 +47,11 @@ def _expression(run: Run, node: ast.Expr, frame: Frame) -> None:
         owner = run.eval(value.func.value, frame)
         if owner.kind in (SEQ, MAP, ANY):
             _grow(run, value, owner, frame)
+            return
+    if type(value) is ast.Call and getattr(value.func, "attr", getattr(value.func, "id", "")) == "heappush":
+        owner = run.eval(value.args[0], frame)
+        if owner.kind == SEQ and len(value.args) == 2:
+            append_item(run, value.args[0], owner, [run.eval(value.args[1], frame)], frame)
             return
     run.eval(value, frame)
 
@@ -154,6 +160,20 @@ def _delete(run: Run, node: ast.Delete, frame: Frame) -> None:
             frame.variables.pop(target.id, None)
 
 
+def _global(run: Run, node: ast.Global, frame: Frame) -> None:
+    frame.global_names = frame.global_names.union(node.names)
+
+
+def _nonlocal(run: Run, node: ast.Nonlocal, frame: Frame) -> None:
+    """Names of the function around: assigned there when this one returns is close enough, so they are shared now."""
+    for name in node.names:
+        scope = frame.outer
+        while scope is not None and name not in scope.variables:
+            scope = scope.outer
+        if scope is not None:
+            frame.variables[name] = scope.variables[name]
+
+
 def _define(run: Run, node: ast.FunctionDef, frame: Frame) -> None:
     frame.variables[node.name] = define_function(run, node, frame)
 
@@ -178,6 +198,8 @@ STATEMENTS.update(
         ast.Import: _import,
         ast.ImportFrom: _import,
         ast.Delete: _delete,
+        ast.Global: _global,
+        ast.Nonlocal: _nonlocal,
         ast.FunctionDef: _define,
         ast.AsyncFunctionDef: _define,
         ast.ClassDef: _class,

@@ -7,6 +7,8 @@ import ast
 from eval_harness.batch_invariance.static import sources
 from eval_harness.batch_invariance.static.buffers import contents, note_load
 from eval_harness.batch_invariance.static.functions import choose_among
+from eval_harness.batch_invariance.static.iteration import FROM_ZERO
+from eval_harness.batch_invariance.static.merging import element
 from eval_harness.batch_invariance.static.routing import is_capacity, report_drop
 from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import (
@@ -24,7 +26,6 @@ from eval_harness.batch_invariance.static.values import (
     TENSOR,
     Val,
     const,
-    element,
     num,
     seq,
     stronger,
@@ -65,7 +66,7 @@ def _indexes_rows(node: ast.expr) -> bool:
 
 
 def _of_shape(run: Run, owner: Val, node: ast.Subscript, frame: Frame) -> Val:
-    tensor, start, stop = owner.data
+    tensor, start, _ = owner.data
     index = node.slice
     if isinstance(index, ast.Slice):
         lower = run.eval(index.lower, frame).const if index.lower is not None else 0
@@ -74,8 +75,11 @@ def _of_shape(run: Run, owner: Val, node: ast.Subscript, frame: Frame) -> Val:
         if lower < 0:
             return seq([num(elem="i") for _ in range(-lower)])  # the last dimensions
         return Val(SHAPE, data=(tensor, start + lower, upper if isinstance(upper, int) else None))
-    position = run.eval(index, frame).const
+    place = run.eval(index, frame)
+    position = place.const
     if not isinstance(position, int) or isinstance(position, bool):
+        if place.name == FROM_ZERO and tensor.batch == 0 and start == 0:
+            return sources.rows(frame, node.lineno)  # for i in range(dim): outer *= x.shape[i]
         return num(elem="i")
     return sources.size_at(frame, tensor, position + start if position >= 0 else position, node.lineno)
 
@@ -175,9 +179,9 @@ def _of_tensor(run: Run, owner: Val, node: ast.Subscript, frame: Frame) -> Val:
         position += 1
     if dims is not None and owner.dims is not None:
         dims.extend(owner.dims[position:])
-    if scalar_index is not None and batch is None and owner.batch is not None and len(parts) == 1:
-        if owner.elem == "i" and scalar_index.const == -1:
-            return sources.over_rows(frame, owner, "last", node.lineno)  # indptr[-1]: the total
+    drops_rows = scalar_index is not None and batch is None and owner.batch is not None and len(parts) == 1
+    if drops_rows and owner.elem == "i" and scalar_index is not None and scalar_index.const == -1:
+        return sources.over_rows(frame, owner, "last", node.lineno)  # indptr[-1]: the total
     value = owner.copy()
     value.dims = tuple(dims) if dims is not None else None
     value.batch, value.dep, value.const = batch, dep, NC

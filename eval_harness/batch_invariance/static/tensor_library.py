@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from eval_harness.batch_invariance.findings import Mechanism
 from eval_harness.batch_invariance.static import sources
-from eval_harness.batch_invariance.static.arithmetic import OWN, binary, extreme
+from eval_harness.batch_invariance.static.arithmetic import OWN
 from eval_harness.batch_invariance.static.buffers import Buffer
-from eval_harness.batch_invariance.static.contractions import EXACT, contraction, einsum, note_call, reduce_tensor
+from eval_harness.batch_invariance.static.contractions import contraction, einsum, note_call
 from eval_harness.batch_invariance.static.functions import strongest
 from eval_harness.batch_invariance.static.reporting import report
-from eval_harness.batch_invariance.static.state import Frame, Run
+from eval_harness.batch_invariance.static.routing import FLAGS
+from eval_harness.batch_invariance.static.state import Frame, Handler, Run
+from eval_harness.batch_invariance.static.tensor_reductions import (
+    REDUCTIONS,
+    ROW_WISE,
+    count,
+    elementwise,
+    first_tensor,
+    mapped,
+    reduction,
+    row_wise,
+    running,
+    topk,
+)
 from eval_harness.batch_invariance.static.tensor_views import VIEWS, join, sizes_from, view
-from eval_harness.batch_invariance.static.triton_library import elem_of
+from eval_harness.batch_invariance.static.triton_tiles import elem_of
 from eval_harness.batch_invariance.static.values import (
-    LIB,
     NUM,
     ROWS,
     SEQ,
@@ -26,39 +37,22 @@ from eval_harness.batch_invariance.static.values import (
     Val,
     num,
     seq,
-    stronger,
-    struct,
     unknown,
 )
+from eval_harness.batch_invariance.static.words import words
 
-Handler = Callable[[Run, Frame, str, list[Val], dict[str, Val], ast.Call], Val]
-
-_REDUCTIONS = frozenset(
-    "sum mean prod std var norm logsumexp nansum max amax min amin argmax argmin any all count_nonzero median"
-    " vector_norm var_mean std_mean".split()
-)
-_ROW_WISE = frozenset(
-    "softmax log_softmax cumsum cumprod layer_norm rms_norm normalize logcumsumexp group_norm batch_norm instance_norm"
-    " cosine_similarity cross_entropy nll_loss mse_loss kl_div avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d"
-    " adaptive_avg_pool2d interpolate trace cdist fft rfft ifft irfft histc".split()
-)
-_PRODUCTS = frozenset("matmul mm bmm dot mv inner".split())
-_OPAQUE = frozenset(
+_PRODUCTS = words("matmul mm bmm dot mv inner")
+_OPAQUE = words(
     "linear addmm baddbmm addbmm addmv conv1d conv2d conv3d conv_transpose2d tensordot scaled_dot_product_attention"
     " bilinear embedding_bag index_add index_add_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ kron outer"
     " multi_head_attention_forward lstm gru chain_matmul multi_dot _scaled_mm _grouped_mm _int_mm svd qr cholesky"
-    " solve inverse index_put_ addmm_ baddbmm_ segment_reduce".split()
+    " solve inverse index_put_ addmm_ baddbmm_ segment_reduce"
 )
-_FACTORIES = frozenset("empty zeros ones full new_empty new_zeros new_ones new_full empty_strided".split())
-_RANDOM = frozenset(
+_FACTORIES = words("empty zeros ones full new_empty new_zeros new_ones new_full empty_strided")
+_RANDOM = words(
     "rand randn randint rand_like randn_like randint_like bernoulli multinomial dropout normal uniform_ normal_"
-    " exponential_ random_ bernoulli_ randperm gumbel_softmax log_normal_ cauchy_ geometric_ alpha_dropout".split()
+    " exponential_ random_ bernoulli_ randperm gumbel_softmax log_normal_ cauchy_ geometric_ alpha_dropout"
 )
-_COMPUTES = frozenset(
-    "exp exp2 expm1 log log2 log1p tanh erf gelu silu sigmoid softplus pow square rsqrt sqrt reciprocal relu mish elu"
-    " hardswish sin cos float half bfloat16 to type mul div add sub addcmul addcdiv lerp round".split()
-)
-_INTEGER_RESULTS = frozenset("long int argsort bucketize searchsorted nonzero bincount unique arange randint".split())
 
 
 def call_tensor(
@@ -71,43 +65,7 @@ def call_tensor(
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(run, frame, name, operands, kwargs, node)
-    return _elementwise(run, frame, name, operands, kwargs, node)
-
-
-def first_tensor(operands: list[Val], kwargs: dict[str, Val]) -> Val | None:
-    for value in (*operands, *kwargs.values()):
-        if value.kind == TENSOR:
-            return value
-        if value.kind == SEQ and value.data:
-            for item in value.data:
-                if item.kind == TENSOR:
-                    return item
-    return None
-
-
-def _elementwise(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
-    """An operator that computes every element for itself, or one not known."""
-    tensor = first_tensor(operands, kwargs)
-    if tensor is None:
-        return unknown(struct(strongest([*operands, *kwargs.values()])))
-    if tensor.elem == "f" and name in _COMPUTES:
-        how = kwargs.get("approximate")
-        target = operands[1].data if name == "to" and len(operands) > 1 and operands[1].kind == LIB else None
-        run.events["op", name, how.const if how is not None else None, target] = None
-    if len(operands) == 2 and name in ("add", "sub", "mul", "div", "true_divide"):
-        return binary(ast.Add, operands[0], operands[1])
-    value = tensor.copy()
-    for other in operands:
-        if other.kind == TENSOR and other is not tensor:
-            if other.batch is not None and value.batch is None:
-                value.batch, value.dims = other.batch, other.dims
-            value.dep = stronger(value.dep, other.dep)
-    dtype = kwargs.get("dtype") or (operands[1] if name in ("to", "type") and len(operands) > 1 else None)
-    changed = elem_of(dtype) if dtype is not None and dtype.kind == LIB else None
-    value.elem = changed or (
-        "i" if name in _INTEGER_RESULTS else "f" if name in ("float", "half", "bfloat16") else value.elem
-    )
-    return value
+    return elementwise(run, frame, name, operands, kwargs, node)
 
 
 def _size(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
@@ -148,56 +106,11 @@ def _item(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[s
     return value
 
 
-def axes_of(operands: list[Val], kwargs: dict[str, Val]) -> tuple[list[int] | None, bool]:
-    """(axes or None for all, whether they are known)."""
-    axis = kwargs.get("dim", kwargs.get("axis"))
-    if axis is None and len(operands) > 1:
-        axis = operands[1]
-    if axis is None or axis.const is None:
-        return None, True
-    if axis.kind == SEQ and axis.data is not None:
-        axes = [item.const for item in axis.data]
-        return [place for place in axes if isinstance(place, int)], True
-    if isinstance(axis.const, int) and not isinstance(axis.const, bool):
-        return [axis.const], True
-    return [], False
-
-
-def _reduction(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
-    tensor = first_tensor(operands[:1], {})
-    if tensor is None:
-        if operands and operands[0].kind == NUM:
-            return operands[0]
-        return _elementwise(run, frame, name, operands, kwargs, node)
-    if name in ("max", "min") and len(operands) > 1 and operands[1].kind == TENSOR:
-        return extreme(operands[:2], name)
-    axes, _ = axes_of(operands, kwargs)
-    if name in ("norm", "vector_norm") and "dim" not in kwargs and len(operands) < 3:
-        axes = None
-    is_vector = tensor.dims is not None and len(tensor.dims) == 1 and tensor.batch == 0
-    if axes is None or (is_vector and "keepdim" not in kwargs):
-        if tensor.elem not in ("i", "b") and name not in EXACT:
-            note_call(run, frame, node, name)
-        if tensor.batch is not None:
-            return sources.over_rows(frame, tensor, name, node.lineno)
-    keep = kwargs.get("keepdim")
-    keeps = (keep is not None and keep.const is not False) or any(operand.const is True for operand in operands[2:3])
-    value = reduce_tensor(run, frame, node, name, tensor, axes, keeps)
-    if name in ("max", "min", "median") and axes is not None or name.endswith("_mean"):
-        return seq([value, value])
-    return value
-
-
-def _row_wise(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
-    value = _elementwise(run, frame, name, operands, kwargs, node)
-    if value.elem in ("i", "b"):
-        return value
+def _one_hot(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
+    value = operands[0].copy() if operands else unknown()
     if operands and operands[0].dims is not None:
-        axes, _ = axes_of(operands, kwargs)
-        if axes:
-            reduce_tensor(run, frame, node, name, operands[0], axes, True)
-            return value
-    note_call(run, frame, node, name)
+        value.dims = (*operands[0].dims, num(elem="i"))
+    value.elem, value.name = "i", FLAGS
     return value
 
 
@@ -210,7 +123,7 @@ def _product(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dic
 
 def _opaque(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
     note_call(run, frame, node, name)
-    value = _elementwise(run, frame, name, operands, kwargs, node)
+    value = elementwise(run, frame, name, operands, kwargs, node)
     if value.kind == TENSOR and name != "scaled_dot_product_attention" and not name.endswith("_"):
         value.dims = None
         if name in ("addmm", "baddbmm") and len(operands) > 2:
@@ -306,23 +219,6 @@ def _seed(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[s
     return unknown()
 
 
-def _topk(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
-    """topk, sort: exact; experts that choose among all tokens make a token depend on the others."""
-    value = _elementwise(run, frame, name, operands, kwargs, node)
-    axis = kwargs.get("dim") or (operands[2] if name == "topk" and len(operands) > 2 else None)
-    if name == "topk" and axis is not None and isinstance(axis.const, int) and value.kind == TENSOR:
-        place = axis.const if value.dims is None else axis.const % max(len(value.dims), 1)
-        if place == value.batch:
-            dep = sources.source(frame, node.lineno)
-            what = "which tokens an expert takes among all of the batch"
-            report(run, frame, node.lineno, Mechanism.EXPERT_ROUTING, "capacity", dep, what)
-    indices = value.copy()
-    indices.elem = "i"
-    if name == "argsort":
-        return indices
-    return seq([value, indices])
-
-
 def _join(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
     if not operands:
         return unknown()
@@ -333,11 +229,17 @@ def _join(run: Run, frame: Frame, name: str, operands: list[Val], kwargs: dict[s
 _HANDLERS: dict[str, Handler] = {
     "size": _size,
     **dict.fromkeys(("numel", "nelement"), _numel),
-    **dict.fromkeys(("dim", "ndimension", "stride", "element_size", "storage_offset", "itemsize", "get_device"), _plain_number),
-    **dict.fromkeys(("data_ptr", "const_data_ptr", "mutable_data_ptr", "detach", "clone", "contiguous", "cpu", "cuda"), _pointer),
+    **dict.fromkeys(words("dim ndimension stride element_size storage_offset itemsize get_device"), _plain_number),
+    **dict.fromkeys(words("data_ptr const_data_ptr mutable_data_ptr detach clone contiguous cpu cuda"), _pointer),
     **dict.fromkeys(("item", "tolist", "numpy"), _item),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_ROW_WISE, _row_wise),
+    **dict.fromkeys(REDUCTIONS, reduction),
+    **dict.fromkeys(ROW_WISE, row_wise),
+    "cumsum": running,
+    "one_hot": _one_hot,
+    **dict.fromkeys(("bincount", "histc", "histogram"), count),
+    **dict.fromkeys(
+        ("unique", "unique_consecutive", "nonzero", "searchsorted", "bucketize", "repeat_interleave"), mapped
+    ),
     **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_OPAQUE, _opaque),
     "einsum": _einsum,
@@ -348,7 +250,7 @@ _HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("arange", "linspace"), _arange),
     **dict.fromkeys(_RANDOM, _random),
     **dict.fromkeys(("manual_seed", "manual_seed_all", "set_rng_state"), _seed),
-    **dict.fromkeys(("topk", "sort", "argsort", "kthvalue"), _topk),
+    **dict.fromkeys(("topk", "sort", "argsort", "kthvalue"), topk),
 }  # fmt: skip
 
 KNOWN = frozenset(_HANDLERS) | VIEWS

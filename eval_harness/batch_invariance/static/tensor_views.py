@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from eval_harness.batch_invariance.static.functions import strongest
-from eval_harness.batch_invariance.static.state import Frame, Run
+from eval_harness.batch_invariance.static.merging import element
 from eval_harness.batch_invariance.static.sources import rows
+from eval_harness.batch_invariance.static.state import Frame, Run
 from eval_harness.batch_invariance.static.values import (
     NUM,
     ROWS,
@@ -17,16 +18,16 @@ from eval_harness.batch_invariance.static.values import (
     Dep,
     Val,
     const,
-    element,
     num,
     seq,
     stronger,
 )
+from eval_harness.batch_invariance.static.words import words
 
-VIEWS = frozenset(
+VIEWS = words(
     "view reshape flatten unflatten permute transpose swapaxes movedim t squeeze unsqueeze expand expand_as repeat"
-    " repeat_interleave chunk split tensor_split split_with_sizes unbind narrow select index_select view_as reshape_as"
-    " broadcast_to".split()
+    " chunk split tensor_split split_with_sizes unbind narrow select index_select view_as reshape_as"
+    " broadcast_to"
 )
 Sizes = tuple[Val, ...]
 
@@ -97,7 +98,7 @@ def view(run: Run, frame: Frame, name: str, x: Val, args: list[Val], kwargs: dic
     elif name in ("flatten", "unflatten"):
         _flatten(value, x, name, args, kwargs)
     elif name in ("chunk", "split", "tensor_split", "split_with_sizes", "unbind"):
-        return _parts(value, x, name, args, kwargs)
+        return _parts(value, x, name, args, kwargs, frame, node)
     elif name in ("select", "narrow", "index_select"):
         axis = args[0].const if args else None
         if name == "select" and value.dims is not None and isinstance(axis, int) and value.dims:
@@ -108,8 +109,8 @@ def view(run: Run, frame: Frame, name: str, x: Val, args: list[Val], kwargs: dic
             )
         if isinstance(axis, int) and axis == x.batch and name == "select":
             value.batch = None
-    elif name in ("repeat_interleave", "view_as", "reshape_as", "expand_as"):
-        value.dims = args[0].dims if args and name != "repeat_interleave" else None
+    elif name in ("view_as", "reshape_as", "expand_as"):
+        value.dims = args[0].dims if args else None
     return value
 
 
@@ -198,7 +199,7 @@ def _flatten(value: Val, x: Val, name: str, args: list[Val], kwargs: dict[str, V
         value.dims = None
 
 
-def _parts(value: Val, x: Val, name: str, args: list[Val], kwargs: dict[str, Val]) -> Val:
+def _parts(value: Val, x: Val, name: str, args: list[Val], kwargs: dict[str, Val], frame: Frame, node: ast.Call) -> Val:
     """chunk, split: a list whose length, or whose items' size, follows its argument."""
     how = args[0] if args else next(iter(kwargs.values()), num())
     axis = args[1] if len(args) > 1 else kwargs.get("dim")
@@ -219,6 +220,8 @@ def _parts(value: Val, x: Val, name: str, args: list[Val], kwargs: dict[str, Val
         dep = dep.into(STRUCT, part=True)
         if x.dims is not None:
             value.dims = tuple(num(dep, "i") if at == place else size for at, size in enumerate(x.dims))
+        elif place in (1, -1) and x.batch == 0:  # taken for a matrix
+            value.dims = (rows(frame, node.lineno), num(dep, "i"))
         return seq(None, dep, value)
     if name == "chunk" and isinstance(how.const, int) and 0 < how.const <= 8:
         return seq([value] * how.const)

@@ -26,17 +26,16 @@ def route_kernel(logits, bias, out_w, out_i, E: tl.constexpr, GROUPS: tl.constex
         open_group = tl.where(g == best, 1, open_group)
     allowed = tl.sum(tl.where(in_group, open_group[:, None], 0), 0) > 0
     left = tl.where(allowed, biased, -1e9)
-    total = 0.0
+    chosen = e < 0
+    for _ in tl.static_range(TOPK):
+        i = tl.argmax(tl.where(chosen, -1e9, left), 0)
+        chosen = chosen | (e == i)
+    total = tl.sum(tl.where(chosen, s, 0.0), 0)
     for j in tl.static_range(TOPK):
         i = tl.argmax(left, 0)
-        wgt = tl.sum(tl.where(e == i, s, 0.0), 0)
-        total += wgt
         tl.store(out_i + t * TOPK + j, i)
-        tl.store(out_w + t * TOPK + j, wgt)
+        tl.store(out_w + t * TOPK + j, tl.sum(tl.where(e == i, s, 0.0), 0) / total)
         left = tl.where(e == i, -1e9, left)
-    for j in tl.static_range(TOPK):
-        i = tl.load(out_w + t * TOPK + j)
-        tl.store(out_w + t * TOPK + j, i / total)
 
 
 def run(logits, bias):

@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _split_lse(x_ptr, lse_ptr, V, CHUNK, BLOCK: tl.constexpr):
+def _split_sums(x_ptr, ms_ptr, V, CHUNK, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     split = tl.program_id(1)
     begin = split * CHUNK
@@ -20,16 +20,22 @@ def _split_lse(x_ptr, lse_ptr, V, CHUNK, BLOCK: tl.constexpr):
         s = s * tl.exp(m - n) + tl.where(c < end, tl.exp(x - n), 0.0)
         m = n
     peak = tl.max(m, axis=0)
-    tl.store(lse_ptr + row * tl.num_programs(1) + split, peak + tl.log(tl.sum(s * tl.exp(m - peak), axis=0)))
+    slot = (row * tl.num_programs(1) + split) * 2
+    tl.store(ms_ptr + slot, peak)
+    tl.store(ms_ptr + slot + 1, tl.sum(s * tl.exp(m - peak), axis=0))
 
 
 @triton.jit
-def _subtract(x_ptr, lse_ptr, y_ptr, V, SPLITS, SPLITS_POW2: tl.constexpr, BLOCK: tl.constexpr):
+def _subtract(x_ptr, ms_ptr, y_ptr, z_ptr, V, SPLITS, SPLITS_POW2: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     k = tl.arange(0, SPLITS_POW2)
-    parts = tl.load(lse_ptr + row * SPLITS + k, mask=k < SPLITS, other=-float("inf"))
-    peak = tl.max(parts, axis=0)
-    lse = peak + tl.log(tl.sum(tl.exp(parts - peak), axis=0))
+    m = tl.load(ms_ptr + (row * SPLITS + k) * 2, mask=k < SPLITS, other=-float("inf"))
+    s = tl.load(ms_ptr + (row * SPLITS + k) * 2 + 1, mask=k < SPLITS, other=0.0)
+    peak = tl.max(m, axis=0)
+    z = tl.sum(s * tl.exp(m - peak), axis=0)
+    lse = peak + tl.log(z)
+    if tl.program_id(1) == 0:
+        tl.store(z_ptr + row, z)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * V + c, mask=c < V, other=0.0).to(tl.float32)
     tl.store(y_ptr + row * V + c, x - lse, mask=c < V)
@@ -48,19 +54,21 @@ class LogSoftmaxWrapper:
 
     def run(self, x):
         rows = x.numel() // self.vocab_size
-        lse = torch.empty((rows, self.num_splits), device=x.device, dtype=torch.float32)
+        sums = torch.empty((rows, self.num_splits, 2), device=x.device, dtype=torch.float32)
         y = torch.empty(x.shape, device=x.device, dtype=torch.float32)
-        _split_lse[(rows, self.num_splits)](x, lse, self.vocab_size, self.chunk, BLOCK=1024)
+        z = torch.empty(x.shape[:-1], device=x.device, dtype=torch.float32)
+        _split_sums[(rows, self.num_splits)](x, sums, self.vocab_size, self.chunk, BLOCK=1024)
         _subtract[(rows, triton.cdiv(self.vocab_size, 4096))](
             x,
-            lse,
+            sums,
             y,
+            z,
             self.vocab_size,
             self.num_splits,
             SPLITS_POW2=triton.next_power_of_2(self.num_splits),
             BLOCK=4096,
         )
-        return y
+        return y, z
 
 
 def run(logits):
