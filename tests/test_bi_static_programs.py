@@ -194,6 +194,28 @@ def run(x):
         [],
     ),
     Case(
+        "sums over the rows themselves",
+        triton("""
+@triton.jit
+def columns(x_ptr, y_ptr, rows, n, BLOCK: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK], tl.float32)
+    row = tl.program_id(1)
+    while row < rows:
+        acc += tl.load(x_ptr + row * n + cols, mask=cols < n, other=0.0)
+        row += 64
+    tl.store(y_ptr + tl.program_id(1) * n + cols, acc, mask=cols < n)
+
+
+def run(x):
+    rows, n = x.shape
+    y = torch.empty((64, n), device=x.device)
+    columns[(triton.cdiv(n, 128), 64)](x, y, rows, n, BLOCK=128)
+    return y
+"""),
+        [],
+    ),
+    Case(
         "sequence first",
         triton(
             STEPS + "def run(x):\n    S, B, H = x.shape\n    y = torch.empty((S, B), device=x.device)\n"
