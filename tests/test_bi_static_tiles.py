@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.static_cases import Case, check, triton
+from tests.static_cases import Case, analyze_soundly, check, triton
 
 MATMUL = """
 @triton.jit
@@ -330,3 +330,11 @@ def run(q, k, v):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_tiles(case: Case) -> None:
     check(case)
+
+
+def test_a_row_tile_that_follows_the_batch_stays_open() -> None:
+    source = matmul("    bm, bn, bk = (16, 64, 32) if M <= 16 else (64, 64, 32)\n", KEYWORDS)
+    analysis = analyze_soundly({"kernel.py": source})
+    assert not analysis.findings
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if text.endswith("# dot"))
+    assert any(one.line == line and "layout" in one.reason for one in analysis.unresolved)

@@ -48,7 +48,7 @@ def compare(ops: Sequence[type[ast.AST]], operands: Sequence[Val]) -> Val:
     result.index = index
     for operand in operands:
         result.pos = result.pos or operand.pos
-    if dep is not None and (True or index and (dep.mode != STRUCT or _meets_rows(operands))):
+    if dep is not None and not (index and (dep.mode != STRUCT or _meets_rows(operands))):
         result.dep = dep.into(STRUCT)
     return result
 

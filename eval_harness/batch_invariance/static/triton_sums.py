@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from eval_harness.batch_invariance.findings import Mechanism
 from eval_harness.batch_invariance.static.arithmetic import OWN, broadcast
@@ -55,6 +56,7 @@ def reduce_tile(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict
             value.dims = tuple(kept)
     if x.elem not in ("i", "b") and not exact:
         check_tile(run, frame, node, name, chosen)
+        _leave_layout_open(run, frame, node, x.dims or (), chosen)
         rank_key = len(x.dims) if x.dims is not None else None
         keys = tuple(size.const if size.const is not NC else "?" for size in chosen)
         run.events[("scan" if is_scan else "sum", name, rank_key, keys)] = None
@@ -91,6 +93,16 @@ def check_tile(run: Run, frame: Frame, node: ast.Call, name: str, sizes: tuple[V
             )
 
 
+def _leave_layout_open(run: Run, frame: Frame, node: ast.Call, sizes: Sequence[Val], chosen: Sequence[Val]) -> None:
+    """A row tile whose height follows the batch adds up alike, unless the compiler lays it out in another way."""
+    for size in sizes:
+        if size.dep is not None and size not in chosen:
+            run.leave_open(
+                frame, node.lineno, "the height of this tile follows the batch, and with it perhaps its layout"
+            )
+            return
+
+
 def dot(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
     a = argument(args, kwargs, 0, "input") or unknown()
     b = args[3] if name == "dot_scaled" and len(args) > 3 else argument(args, kwargs, 1, "other") or unknown()
@@ -106,6 +118,7 @@ def dot(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict[str, Va
     precision = tuple(
         (key, kwargs[key].const) for key in ("allow_tf32", "input_precision", "max_num_imprecise_acc") if key in kwargs
     )
+    _leave_layout_open(run, frame, node, a.dims[:-1] if a.dims else (), ())
     run.events["dot", inner.const if inner is not None and inner.const is not NC else "?", *precision] = None
     dims = (*a.dims[:-1], b.dims[-1]) if a.dims and b.dims else None
     return Val(BLOCK, dims=dims, elem="f" if a.elem != "i" or b.elem != "i" else "i")
