@@ -113,3 +113,23 @@ def test_a_trajectory_that_ends_with_its_best_evaluation():
     whole = trajectory("as=1.5")
     whole.messages.pop()
     assert cut_after_best(whole) == (whole.messages, "the best evaluation is the last turn")
+
+
+@pytest.mark.parametrize(
+    ("record", "refused"),
+    [
+        (None, "final verdict without a check of batch invariance"),
+        ({"outcome": "variant"}, "final verdict has a graph whose rows follow their batch"),
+        ({"outcome": "not deterministic"}, "final verdict has a graph whose rows follow their batch"),
+        ({"static": {"findings": [{}]}}, "final verdict has a graph whose rows follow their batch"),
+        ({"outcome": "invariant", "static": {"findings": []}}, None),
+        ({"outcome": "not applicable", "static": {"findings": []}}, None),
+    ],
+)
+def test_batch_invariance_can_be_asked_for(record, refused):
+    attempt = trajectory("as=1.5")
+    graphs = [graph.model_copy(update={"batch_invariance": record}) for graph in attempt.final_verdict.graphs]
+    attempt.final_verdict = attempt.final_verdict.model_copy(update={"graphs": graphs})
+    selection = only([attempt], batch_invariant=True)
+    assert (len(selection.kept), dict(selection.refused)) == ((0, {refused: 1}) if refused else (1, {}))
+    assert len(only([attempt]).kept) == 1
