@@ -118,7 +118,7 @@ def test_which_graphs_are_timed_is_drawn_anew(executor):
     graphs = [add_relu_mul(f"g{rows}", rows=rows, columns=64) for rows in range(8, 14)]
     protocol = load_protocol("reward", **QUICK, max_timed_graphs=2)
     timed = set()
-    for seed in range(3):
+    for seed in range(6):
         verdict = executor.submit(add_relu_mul_pass(), make_task(*graphs), protocol=protocol, seed=seed)
         found = verdict.result(timeout=300).graphs
         names = {graph.graph for graph in found if graph.speedup is not None}
@@ -126,7 +126,9 @@ def test_which_graphs_are_timed_is_drawn_anew(executor):
         assert len(names & {"g8", "g9", "g10"}) == 1
         assert all("2 of 6 graphs were drawn" in graph.message for graph in found if graph.speedup is None)
         timed |= names
-    assert len(timed) > 2
+        if len(timed) > 2:
+            return  # two draws agree once in nine times
+    pytest.fail(f"six draws, always {timed}")
 
 
 def test_without_time_for_timing_the_task_timed_out(executor):
