@@ -248,6 +248,7 @@ def unary(op: type[ast.AST], a: Val) -> Val:
         return result
     result = a.copy()
     result.const = NC
+    result.data = None if a.kind == NUM else a.data
     if op is ast.USub and a.dep is not None:
         result.dep = a.dep.into(a.dep.mode, root=None)
     return result

@@ -8,7 +8,7 @@ from typing import Any
 from eval_harness.batch_invariance.static import sources
 from eval_harness.batch_invariance.static.functions import call_function, find_method
 from eval_harness.batch_invariance.static.kernel_values import num_programs, num_threads, program_id
-from eval_harness.batch_invariance.static.state import Class, Frame, Module, Run
+from eval_harness.batch_invariance.static.state import Class, Frame, Instance, Module, Run
 from eval_harness.batch_invariance.static.values import (
     ANY,
     BLOCK,
@@ -156,11 +156,22 @@ def _of_class(owner: Val, name: str) -> Val:
         return value
     method = find_method(owner.data, name)
     if method is None:
-        return unknown()
+        return _applied(owner) if name == "apply" else unknown()
     if "classmethod" in method.decorators:
         method = method.clone()
         method.bound = owner
     return Val(FUNC, data=[method])
+
+
+def _applied(owner: Val) -> Val:
+    """Function.apply of a torch.autograd.Function: its forward, with a context to keep things in."""
+    forward = find_method(owner.data, "forward")
+    if forward is None:
+        return unknown()
+    if find_method(owner.data, "setup_context") is None:
+        forward = forward.clone()
+        forward.bound = Val(OBJ, data=Instance(None, {}))
+    return Val(FUNC, data=[forward])
 
 
 def _of_unknown(run: Run, owner: Val, name: str, frame: Frame, node: Any) -> Val:

@@ -21,6 +21,7 @@ from eval_harness.batch_invariance.static.loading import call_loader
 from eval_harness.batch_invariance.static.methods import call_method
 from eval_harness.batch_invariance.static.opaque import check_protected, unknown_call
 from eval_harness.batch_invariance.static.python_library import call_python
+from eval_harness.batch_invariance.static.spreads import spread_shape
 from eval_harness.batch_invariance.static.state import Frame, Func, Instance, Run
 from eval_harness.batch_invariance.static.tensor_library import KNOWN, call_tensor
 from eval_harness.batch_invariance.static.tensor_reductions import first_tensor
@@ -112,7 +113,7 @@ def arguments(run: Run, node: ast.Call, frame: Frame) -> tuple[list[Val], dict[s
             if value.kind == SEQ and value.data is not None:
                 args.extend(value.data)
             elif value.kind == SHAPE:
-                args.append(value)
+                args.extend(spread_shape(value))
             else:
                 spread = unknown(strongest([value]))
         else:

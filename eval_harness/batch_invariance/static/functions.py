@@ -7,6 +7,7 @@ from typing import Any
 
 from eval_harness.batch_invariance.static.binding import named
 from eval_harness.batch_invariance.static.merging import merge, merge_all
+from eval_harness.batch_invariance.static.spreads import fill_parameters
 from eval_harness.batch_invariance.static.state import (
     MAX_DEPTH,
     Class,
@@ -92,12 +93,14 @@ def bind(run: Run, func: Func, args: list[Val], kwargs: dict[str, Val], inner: F
     variables = inner.variables
     line = func.node.lineno
     kwargs = dict(kwargs)
+    defaults = arguments.defaults
+    first_default = len(names) - len(defaults)
+    required = names[:first_default] if first_default >= len(args) else names
+    args = fill_parameters(run, inner, args, required, frozenset(kwargs), line)
     for name, value in zip(names, args, strict=False):
         variables[name] = named(run, value, name, inner, line) if value.dep is not None else value
     if arguments.vararg is not None:
         variables[arguments.vararg.arg] = seq(args[len(names) :])
-    defaults = arguments.defaults
-    first_default = len(names) - len(defaults)
     for position, name in enumerate(names):
         if position < len(args):
             continue
@@ -158,6 +161,7 @@ def instantiate(run: Run, cls: Class, args: list[Val], kwargs: dict[str, Val], f
         call_function(run, bound, args, kwargs, frame, node)
         return value
     fields = all_fields(cls)
+    args = fill_parameters(run, frame, args, fields, frozenset(kwargs), getattr(node, "lineno", 1))
     for name, argument in zip(fields, args, strict=False):
         instance.attributes[name] = argument
     for name, argument in kwargs.items():

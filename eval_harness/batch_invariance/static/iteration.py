@@ -9,6 +9,7 @@ from eval_harness.batch_invariance.static.values import (
     MAP,
     NC,
     RANGE,
+    ROWS,
     SEQ,
     SHAPE,
     TENSOR,
@@ -58,7 +59,10 @@ def iterate(value: Val) -> tuple[list[Val], Dep | None]:
             numbers = range(lo.const, hi.const, step.const)
             if len(numbers) <= MAX_ITEMS:
                 return [const(number) for number in numbers], None
-        counter = num(struct(stronger(lo.dep, step.dep)), "i")
+        begin = lo.dep
+        if isinstance(step.const, int) and step.const < 0 and begin is not None and begin.mode == ROWS:
+            begin = None  # over the rows, the last one first
+        counter = num(struct(stronger(begin, step.dep)), "i")
         counter.index = True
         counter.name = FROM_ZERO if lo.const == 0 else None
         return [counter], hi.dep or lo.dep or step.dep

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from eval_harness.batch_invariance.static.state import Frame
-from eval_harness.batch_invariance.static.values import ROWS, STRUCT, Dep, Val, num
+from eval_harness.batch_invariance.static.values import PLACE, ROWS, STRUCT, Dep, Val, num
 
 
 def program_id(frame: Frame, axis: int) -> Val:
     """tl.program_id(axis), blockIdx: an index; of rows, where its number follows the batch."""
     value = num(elem="i")
     value.index = True
+    value.data = PLACE
     kernel = frame.kernel
     if kernel is None:
         return value

@@ -9,6 +9,7 @@ from eval_harness.batch_invariance.findings import Mechanism
 from eval_harness.batch_invariance.static.branches import evaluate_ways
 from eval_harness.batch_invariance.static.functions import call_function
 from eval_harness.batch_invariance.static.reporting import report
+from eval_harness.batch_invariance.static.spreads import fill_parameters
 from eval_harness.batch_invariance.static.state import Event, Frame, Func, KernelContext, Run
 from eval_harness.batch_invariance.static.tuning import choose_configuration
 from eval_harness.batch_invariance.static.values import (
@@ -30,6 +31,7 @@ from eval_harness.batch_invariance.static.values import (
 
 ORDER_WITHIN_TILE = frozenset(("sum", "scan"))
 """Reductions whose order the number of warps decides."""
+_REDUCES = frozenset(("sum", "scan", "loop"))
 
 
 def launch(
@@ -62,6 +64,7 @@ def _launch_one(
     kwargs = {**func.keywords, **kwargs}
     arguments: ast.arguments = func.node.args
     names = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    args = fill_parameters(run, frame, args, names, frozenset(kwargs), node.lineno)
     bound: dict[str, Val] = {}
     lines = {keyword.arg: keyword.value.lineno for keyword in node.keywords if keyword.arg}
     starred = any(isinstance(argument, ast.Starred) for argument in node.args)
@@ -175,6 +178,7 @@ def run_kernel(run: Run, context: KernelContext, bound: dict[str, Val]) -> tuple
     run.depth += 1
     try:
         run.exec_block(func.node.body, frame)
+        _note_pass(run, context)
         events = tuple(run.events)
     finally:
         run.events = outer
@@ -182,6 +186,20 @@ def run_kernel(run: Run, context: KernelContext, bound: dict[str, Val]) -> tuple
         run.depth -= 1
     run.kernel_results[key] = events
     return events
+
+
+def _note_pass(run: Run, context: KernelContext) -> None:
+    """A kernel that adds up what another one left of its sums is a second pass, though it reduces alike."""
+    if not any(event[0] in _REDUCES for event in run.events):
+        return
+    number = 1
+    for buffer in run.loads[context.first_load :]:
+        for writer in buffer.writers if buffer is not None else ():
+            if writer != context.name:
+                number = max(number, run.passes.get(writer, 0) + 1)
+    run.passes[context.name] = max(number, run.passes.get(context.name, 0))
+    if number > 1:
+        run.events["pass", number] = None
 
 
 def _signature(value: Val) -> Any:

@@ -67,18 +67,28 @@ def _walk(body: Sequence[ast.stmt], state: dict[str, Reads]) -> None:
             if statement.value is not None:  # type: ignore[attr-defined]
                 _store(statement.target, statement.value, _resolve(_reads(statement.value), state), state)  # type: ignore[attr-defined]
         elif kind is ast.If:
-            other = dict(state)
-            _walk(statement.body, state)  # type: ignore[attr-defined]
-            _walk(statement.orelse, other)  # type: ignore[attr-defined]
-            for name in other.keys() | state.keys():
-                mine, theirs = state.get(name, _own(name)), other.get(name, _own(name))
-                state[name] = (mine[0] | theirs[0], mine[1] | theirs[1])
+            _walk_ways([statement.body, statement.orelse], state)  # type: ignore[attr-defined]
+        elif kind is ast.Match:
+            _walk_ways([case.body for case in statement.cases], state)  # type: ignore[attr-defined]
         elif kind is ast.For:
             reads = _resolve(_reads(statement.iter), state)  # type: ignore[attr-defined]
             _store(statement.target, None, reads, state)  # type: ignore[attr-defined]
             _walk(statement.body, state)  # type: ignore[attr-defined]
         elif kind is ast.While or kind is ast.With:
             _walk(statement.body, state)  # type: ignore[attr-defined]
+
+
+def _walk_ways(bodies: Sequence[Sequence[ast.stmt]], state: dict[str, Reads]) -> None:
+    """Ways of which one runs: a name may be computed as in any of them."""
+    before = dict(state)
+    for position, body in enumerate(bodies):
+        other = state if position == 0 else dict(before)
+        _walk(body, other)
+        if position == 0:
+            continue
+        for name in other.keys() | state.keys():
+            mine, theirs = state.get(name, _own(name)), other.get(name, _own(name))
+            state[name] = (mine[0] | theirs[0], mine[1] | theirs[1])
 
 
 def _own(name: str) -> Reads:

@@ -10,6 +10,7 @@ from eval_harness.batch_invariance.static.iteration import iterate
 from eval_harness.batch_invariance.static.loop_facts import ITEMS, LoopFacts, loop_facts
 from eval_harness.batch_invariance.static.loop_sinks import check_counted, holds_sums, is_sum, report_bound
 from eval_harness.batch_invariance.static.merging import merge, merge_all
+from eval_harness.batch_invariance.static.searches import settle_search
 from eval_harness.batch_invariance.static.state import STATEMENTS, Frame, LoopExits, Run
 from eval_harness.batch_invariance.static.values import (
     BLOCK,
@@ -60,6 +61,7 @@ def _for(run: Run, node: ast.For, frame: Frame) -> None:
         sums.extend(f"the results of {event[1]}" for event in run.events if event[0] == "adds to")
     if sums:
         check_counted(run, node, frame, facts, iterable, count, sums, run.loads[first_load:])
+    settle_search(run, node, frame, facts)
     run.exec_block(node.orelse, frame)
 
 
@@ -118,6 +120,7 @@ def _while(run: Run, node: ast.While, frame: Frame) -> None:
         report_bound(run, node, frame, facts, count, sums)
     if sums:
         run.events[("loop", "while")] = None
+    settle_search(run, node, frame, facts)
 
 
 def _join_exits(frame: Frame) -> Dep | None:

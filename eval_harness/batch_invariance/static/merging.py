@@ -12,6 +12,7 @@ from eval_harness.batch_invariance.static.values import (
     NC,
     NUM,
     OBJ,
+    PLACE,
     PTR,
     RANGE,
     SEQ,
@@ -56,7 +57,9 @@ def merge(a: Val, b: Val, dep: Dep | None = None) -> Val:
         value.elem = join_elem(a, b)
         return value
     if a.kind == NUM:
-        value = num(stronger(joined, dep), join_elem(a, b))
+        is_place = a.data is b.data is PLACE  # by the axis that the programs of one kind lie along
+        value = num(joined if is_place else stronger(joined, dep), join_elem(a, b))
+        value.data = PLACE if is_place else None
     elif a.kind == SEQ:
         return _merge_seq(a, b, joined, dep)
     elif a.kind == MAP:

@@ -225,6 +225,8 @@ class Run:
         """Buffers (buffers.py) that the kernel under analysis loaded from, in order; None for other tensors."""
         self.tentative: list[tuple[set[str], Callable[[], None]]] = []
         """Findings that hold only if one of the kernels that wrote what is added up has a finding too."""
+        self.passes: dict[str, int] = {}
+        """Kernel that adds up -> which pass it is: 2 adds up what a first one stored."""
         self.variant_kernels: set[str] = set()
         self.stack: list[int] = []
         """Function nodes that are running: a recursive call is not followed."""

@@ -12,6 +12,7 @@ from eval_harness.batch_invariance.static.cross_row import check_statistic
 from eval_harness.batch_invariance.static.definitions import define_class, define_function
 from eval_harness.batch_invariance.static.merging import merge
 from eval_harness.batch_invariance.static.names import import_names
+from eval_harness.batch_invariance.static.patterns import SUBJECT, as_ifs
 from eval_harness.batch_invariance.static.state import STATEMENTS, Frame, Run
 from eval_harness.batch_invariance.static.values import ANY, MAP, NC, SEQ, TENSOR, Val, const, stronger, unknown
 
@@ -135,19 +136,11 @@ def _try(run: Run, node: ast.Try, frame: Frame) -> None:
 
 def _match(run: Run, node: ast.Match, frame: Frame) -> None:
     """match as a chain of ifs over its subject."""
-    chain: list[ast.stmt] = []
-    for case in reversed(node.cases):
-        value = case.pattern.value if isinstance(case.pattern, ast.MatchValue) else None
-        if value is None and case.guard is None:
-            chain = case.body
-            continue
-        test: ast.expr = ast.Compare(node.subject, [ast.Eq()], [value]) if value is not None else node.subject
-        if case.guard is not None:
-            test = case.guard if value is None else ast.BoolOp(ast.And(), [test, case.guard])
-        ast.copy_location(test, case.pattern)
-        branch = ast.copy_location(ast.If(test, case.body, chain), case.pattern)
-        chain = [branch]
-    run.exec_block(chain, frame)
+    subject = node.subject
+    if not isinstance(subject, ast.Name | ast.Attribute | ast.Tuple):
+        frame.variables[SUBJECT] = run.eval(subject, frame)  # once, not for every case
+        subject = ast.copy_location(ast.Name(SUBJECT), subject)
+    run.exec_block(as_ifs(node, subject), frame)
 
 
 def _import(run: Run, node: ast.Import | ast.ImportFrom, frame: Frame) -> None:

@@ -15,6 +15,10 @@ STRUCT: Final = 3
 """Anything else that follows the batch: a choice made by it, a quotient by it."""
 
 
+PLACE: Final = "<place>"
+"""Val.data of a program id, whatever its axis: which axis of the grid is which moves programs, and nothing they add."""
+
+
 class _NoConst:
     def __repr__(self) -> str:
         return "NC"
