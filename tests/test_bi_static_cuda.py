@@ -82,6 +82,20 @@ CASES = [
         [("reduction order", "blockDim of block_sum", "stride")],
     ),
     Case(
+        "a block doubled up to a bound by the batch",
+        host(
+            "  int cap = B < 64 ? 1024 : 256;\n  int threads = 32;\n"
+            "  while (threads < cap && threads < n) threads <<= 1;\n"
+            "  block_sum<<<B, threads>>>(xp, yp, n);\n"
+        ),
+        [("reduction order", "blockDim of block_sum", "stride")],
+    ),
+    Case(
+        "a block doubled up to the width",
+        host("  int threads = 32;\n  while (threads < n) threads <<= 1;\n  block_sum<<<B, threads>>>(xp, yp, n);\n"),
+        [],
+    ),
+    Case(
         "a template argument by the batch",
         host(
             "  if (B < 64) {  // choice\n    row_sum<float, 1024><<<B, 1024>>>(xp, yp, n);\n"

@@ -117,6 +117,15 @@ CASES = [
         [TILE],
     ),
     Case(
+        "a configuration updated by keywords under a condition",
+        matmul(
+            "    cfg = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, GROUP_M=8)\n    if M < 32:\n"
+            "        cfg.update(BLOCK_K=128, BLOCK_M=16)\n",
+            "**cfg",
+        ),
+        [TILE],
+    ),
+    Case(
         "autotune over the reduction tile, keyed by rows",
         tuned(
             "[triton.Config({'BLOCK_M': 64, 'BLOCK_N': 64, 'BLOCK_K': 32, 'GROUP_M': 8}, num_warps=4),"

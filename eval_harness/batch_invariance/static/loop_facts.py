@@ -122,7 +122,9 @@ def _augment(node: ast.AugAssign, state: dict[str, Reads]) -> None:
         name = base if isinstance(node.target, ast.Attribute) else base + ITEMS
     added = _resolve(_reads(node.value), state)
     old = state.get(name, _own(name))
-    if isinstance(node.op, _BITS):
+    # x <<= 1 doubles
+    doubles = isinstance(node.op, ast.LShift) and isinstance(node.value, ast.Constant)
+    if isinstance(node.op, _BITS) and not doubles:
         state[name] = (old[0] | added[0], old[1] | added[1])
     else:
         state[name] = (old[0] | old[1] | added[0] | added[1], frozenset())

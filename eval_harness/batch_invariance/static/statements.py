@@ -44,7 +44,12 @@ def _expression(run: Run, node: ast.Expr, frame: Frame) -> None:
     value = node.value
     if type(value) is ast.Constant:
         return
-    if type(value) is ast.Call and type(value.func) is ast.Attribute and value.func.attr in _GROWING and value.args:
+    if (
+        type(value) is ast.Call
+        and type(value.func) is ast.Attribute
+        and value.func.attr in _GROWING
+        and (value.args or value.keywords)
+    ):
         owner = run.eval(value.func.value, frame)
         if owner.kind in (SEQ, MAP, ANY):
             _grow(run, value, owner, frame)
