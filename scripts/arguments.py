@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from eval_harness.errors import UserError
 
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str]) -> None:
+    """The actions of a verb: name -> module with HELP and add_arguments(parser)."""
+    subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for action, module_name in actions.items():
+        module = importlib.import_module(module_name)
+        module.add_arguments(subparsers.add_parser(action, help=module.HELP, description=module.HELP))
 
 
 def add_device(parser: argparse.ArgumentParser, *, default: str | None = "cpu") -> None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from eval_harness.batch_invariance.kernel_files import KERNEL_FILE, SPEC_FILE, source_files
+
 HIGH_SHARE = 0.5
 """Of a source's applicable artifacts, confirmed variant: the evidence is High."""
-SOURCE_SUFFIXES = frozenset({".py", ".cu", ".cuh", ".cpp", ".cc"})
-KERNEL_FILE = "kernel.py"
+HEADER_SUFFIXES = frozenset({".h", ".hpp"})
+"""Outside of a kernel folder these are no artifacts by themselves."""
 
 
 class Evidence(StrEnum):
@@ -93,19 +95,15 @@ def find_artifacts(root: Path) -> list[Artifact]:
     """Kernel folders (kernel.py), and each other source file outside of them, by source and name."""
     folders = sorted(path.parent for path in root.rglob(KERNEL_FILE))
     found = [
-        Artifact(_source(root, folder), str(folder.relative_to(root)), _files_below(folder),
-                 folder if (folder / "kernel.json").is_file() else None)
+        Artifact(_source(root, folder), str(folder.relative_to(root)), tuple(source_files(folder)),
+                 folder if (folder / SPEC_FILE).is_file() else None)
         for folder in folders
     ]  # fmt: skip
     inside = set(folders)
-    for path in sorted(root.rglob("*")):
-        if path.suffix in SOURCE_SUFFIXES and path.is_file() and not inside & set(path.parents):
+    for path in source_files(root):
+        if path.suffix not in HEADER_SUFFIXES and not inside & set(path.parents):
             found.append(Artifact(_source(root, path), str(path.relative_to(root)), (path,)))
     return sorted(found, key=lambda artifact: (artifact.source, artifact.name))
-
-
-def _files_below(folder: Path) -> tuple[Path, ...]:
-    return tuple(sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES))
 
 
 def _source(root: Path, path: Path) -> str:

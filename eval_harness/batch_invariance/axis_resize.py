@@ -48,14 +48,19 @@ def resized_graph(graph: Graph, layout: BatchLayout, num_rows: int) -> Graph | N
     """
     if num_rows == layout.size:
         return graph
+    found = checked_resize(graph, layout, num_rows)
+    return found.graph if found else None
+
+
+def checked_resize(graph: Graph, layout: BatchLayout, num_rows: int) -> Resized | None:
+    """The graph with another number of rows and the reading that gave it; None as in resized_graph."""
     try:
         reference = Reference.load(graph)
         base = reference.draw(graph, 0)
         reference, outputs = reference.first_run(base)
-        found = resize(reference, layout.inputs, layout.outputs, base, outputs, layout.size, num_rows)
+        return resize(reference, layout.inputs, layout.outputs, base, outputs, layout.size, num_rows)
     except (ReferenceRefused, RuntimeError):
         return None
-    return found.graph if found else None
 
 
 def resize(
@@ -206,19 +211,7 @@ def _same_rows(
     return True
 
 
-def same_reading(graph: Graph, layout: BatchLayout, example: tuple[int, Graph], num_rows: int) -> Graph | None:
-    """The graph with num_rows rows by the reading that gave `example` (rows, graph); its values are not checked."""
-    rows, made = example
-    reading = next(
-        (
-            reading
-            for reading, source in sources(graph, layout.inputs, layout.outputs, layout.size, rows)
-            if source == made.model_source
-        ),
-        None,
-    )
-    if reading is None:
-        return None
-    # a text that another reading gives as well is left out of sources: only the first of equal texts is there
-    found = dict(sources(graph, layout.inputs, layout.outputs, layout.size, num_rows, [reading]))
-    return with_rows(graph, layout.inputs, num_rows, found[reading])
+def resized_by(graph: Graph, layout: BatchLayout, reading: Reading, num_rows: int) -> Graph:
+    """The graph with num_rows rows by a reading that held for another number; its values are not checked."""
+    ((_, source),) = sources(graph, layout.inputs, layout.outputs, layout.size, num_rows, [reading])
+    return with_rows(graph, layout.inputs, num_rows, source)

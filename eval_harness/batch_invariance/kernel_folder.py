@@ -10,13 +10,13 @@ from pathlib import Path
 
 from eval_harness.batch_invariance.dynamic_result import DynamicOutcome, DynamicResult
 from eval_harness.batch_invariance.kernel_child import load_module
+from eval_harness.batch_invariance.kernel_files import KERNEL_FILE, SPEC_FILE
 from eval_harness.batch_invariance.kernel_nursery import CALL_TIMEOUT_S, KernelNursery
 from eval_harness.batch_invariance.kernel_spec import KernelSpec, load_kernel_spec
 from eval_harness.batch_invariance.runner import CallableRunner, one_line
 from eval_harness.batch_invariance.validator import validate
 from eval_harness.errors import UserError
 
-KERNEL_FILE = "kernel.py"
 LONG_TIMEOUT_S = 900.0
 
 
@@ -25,7 +25,7 @@ def find_kernel_folders(path: Path) -> list[Path]:
     path = path.parent if path.name == KERNEL_FILE else path
     folders = [path] if (path / KERNEL_FILE).is_file() else sorted(file.parent for file in path.rglob(KERNEL_FILE))
     if not folders:
-        raise UserError(f"{path}: no kernel folder; give one with {KERNEL_FILE} and kernel.json, or a folder of them")
+        raise UserError(f"{path}: no kernel folder; give one with {KERNEL_FILE} and {SPEC_FILE}, or a folder of them")
     return folders
 
 

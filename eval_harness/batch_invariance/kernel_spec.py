@@ -20,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from eval_harness.batch_invariance.contexts import BatchLimits
 from eval_harness.batch_invariance.findings import Mechanism
+from eval_harness.batch_invariance.kernel_files import KERNEL_FILE, SPEC_FILE
 from eval_harness.batch_invariance.row_axis import BatchLayout, RowAxis
 from eval_harness.batch_invariance.row_pool import Layout
 from eval_harness.batch_invariance.rows import Axis, PointerAxis, RaggedAxis, RaggedLayout
 from eval_harness.errors import UserError
 
-SPEC_FILE = "kernel.json"
 DEFAULT_MAX_BATCH = 160
 _FOLDED = re.compile(r"B(?:\*(\d+))?|(\d+)\*B")
 _RANGE = re.compile(r"(index_between|indptr):(\d+)-(\d+)")
@@ -207,7 +207,7 @@ def load_kernel_spec(path: Path) -> KernelSpec:
     try:
         record: Any = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; a kernel folder holds kernel.py and {SPEC_FILE}") from None
+        raise UserError(f"{path}: no such file; a kernel folder holds {KERNEL_FILE} and {SPEC_FILE}") from None
     except ValueError as error:
         raise UserError(f"{path}: no JSON: {error}") from None
     try:

@@ -14,7 +14,7 @@ import torch
 
 from data.graph import Graph, MalformedGraphError
 from eval_harness.batch_invariance.axis_reference import ReferenceRefused
-from eval_harness.batch_invariance.axis_resize import resized_graph, same_reading
+from eval_harness.batch_invariance.axis_resize import Reading, checked_resize, resized_by
 from eval_harness.batch_invariance.row_axis import BatchLayout
 from eval_harness.batch_invariance.runner import CallError
 from eval_harness.comparison import OutputMeta
@@ -47,8 +47,8 @@ class _Sizes:
     """Rows -> the graph, or why there is none."""
     same_rows: dict[int, torch.Tensor] = field(default_factory=dict)
     """Input that may be batched or shared -> the one row that all rows of it get."""
-    example: tuple[int, Graph] | None = None
-    """A checked graph of another number of rows, whose reading of model.py's integers holds for all."""
+    reading: Reading | None = None
+    """Of model.py's integers: found and checked at the first other number of rows, taken for all."""
 
 
 class GraphRunner:
@@ -133,12 +133,13 @@ class GraphRunner:
         sizes = self._sizes
         if num_rows == sizes.layout.size:
             return sizes.graph
-        if sizes.example is None:
-            graph = resized_graph(sizes.graph, sizes.layout, num_rows)
-            if graph is not None:
-                sizes.example = (num_rows, graph)
-            return graph
-        return same_reading(sizes.graph, sizes.layout, sizes.example, num_rows)
+        if sizes.reading is not None:
+            return resized_by(sizes.graph, sizes.layout, sizes.reading, num_rows)
+        found = checked_resize(sizes.graph, sizes.layout, num_rows)
+        if found is None:
+            return None
+        sizes.reading = found.reading
+        return found.graph
 
     def _load(self, sized: _Sized) -> None:
         worker = self._session.candidate

@@ -24,20 +24,14 @@ DYNAMIC_REPEATS = 10
 KERNEL_TIMEOUT_S = 300.0
 
 
-def read_sources(folder: Path) -> dict[str, str]:
-    """Every source file of a kernel folder, as the static rules take them."""
-    kinds = {".py", ".cu", ".cuh", ".cpp", ".h", ".hpp"}
-    files = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
-    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
-
-
 def measure_static(folder: Path, family: str | None) -> dict[str, Any]:
     """Findings, and the median milliseconds of an analysis."""
+    from eval_harness.batch_invariance.kernel_files import read_sources, source_files
     from eval_harness.batch_invariance.registry import ContractRegistry
     from eval_harness.batch_invariance.static import analyze_all
 
     contract = ContractRegistry.shipped().for_family(family)
-    sources = read_sources(folder)
+    sources = read_sources(source_files(folder), folder)
     spent = []
     for _ in range(STATIC_REPEATS):
         started = time.perf_counter()

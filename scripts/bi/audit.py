@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,14 +63,15 @@ def run(args: argparse.Namespace) -> int:
 def look_at(artifact: Artifact, family: str | None, registry: ContractRegistry) -> AuditRow:
     """The static rules over one artifact."""
     from eval_harness.batch_invariance.audit import AuditRow
+    from eval_harness.batch_invariance.kernel_files import read_sources
     from eval_harness.batch_invariance.static import analyze_all
 
     if artifact.folder is not None:
         from eval_harness.batch_invariance.kernel_spec import load_kernel_spec
 
         family = load_kernel_spec(artifact.folder).family
-    sources = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in artifact.files}
-    analysis = analyze_all(sources, registry.for_family(family))
+    root = Path(os.path.commonpath([path.parent for path in artifact.files]))
+    analysis = analyze_all(read_sources(artifact.files, root), registry.for_family(family))
     return AuditRow(
         artifact.source,
         artifact.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from scripts.arguments import say
+from scripts.arguments import add_actions, say
 from scripts.exit_status import USER_MISTAKE
 
 HELP = "Batch invariance: what the contracts say, and what keeps to them."
@@ -21,10 +21,7 @@ ACTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for action, module_name in ACTIONS.items():
-        module = importlib.import_module(module_name)
-        module.add_arguments(actions.add_parser(action, help=module.HELP, description=module.HELP))
+    add_actions(parser, ACTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
+from scripts.arguments import add_actions
 from scripts.tasks.showing import render_task
 
 __all__ = ["ACTIONS", "HELP", "add_arguments", "render_task", "run"]  # render_task is `passwright show`'s too
@@ -24,10 +25,7 @@ ACTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for action, module_name in ACTIONS.items():
-        module = importlib.import_module(module_name)
-        module.add_arguments(actions.add_parser(action, help=module.HELP, description=module.HELP))
+    add_actions(parser, ACTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

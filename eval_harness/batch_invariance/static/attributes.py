@@ -6,9 +6,9 @@ import ast
 from typing import Any
 
 from eval_harness.batch_invariance.static import sources
-from eval_harness.batch_invariance.static.functions import call_function, find_method
+from eval_harness.batch_invariance.static.functions import call_function
 from eval_harness.batch_invariance.static.kernel_values import num_programs, num_threads, program_id
-from eval_harness.batch_invariance.static.state import Class, Frame, Instance, Module, Run
+from eval_harness.batch_invariance.static.state import Frame, Instance, Module, Run
 from eval_harness.batch_invariance.static.values import (
     ANY,
     BLOCK,
@@ -122,7 +122,7 @@ def _field(run: Run, owner: Val, name: str, frame: Frame, node: Any) -> Val:
     if value is not None:
         return value
     if instance.cls is not None:
-        found = find_method(instance.cls, name)
+        found = instance.cls.method(name)
         if found is not None:
             if "property" in found.decorators or "cached_property" in found.decorators:
                 bound = found.clone()
@@ -132,29 +132,18 @@ def _field(run: Run, owner: Val, name: str, frame: Frame, node: Any) -> Val:
             if "staticmethod" not in found.decorators:
                 bound.bound = owner
             return Val(FUNC, data=[bound])
-        inherited = class_attribute(instance.cls, name)
+        inherited = instance.cls.attribute(name)
         if inherited is not None:
             return inherited
     return _of_unknown(run, owner, name, frame, node)
 
 
-def class_attribute(cls: Class, name: str) -> Val | None:
-    """A class variable, of the class or the nearest base."""
-    if name in cls.attributes:
-        return cls.attributes[name]
-    for base in cls.bases:
-        found = class_attribute(base, name)
-        if found is not None:
-            return found
-    return None
-
-
 def _of_class(owner: Val, name: str) -> Val:
     """Class.name: a class variable, a method without an object, or a member of an Enum."""
-    value = class_attribute(owner.data, name)
+    value = owner.data.attribute(name)
     if value is not None:
         return value
-    method = find_method(owner.data, name)
+    method = owner.data.method(name)
     if method is None:
         return _applied(owner) if name == "apply" else unknown()
     if "classmethod" in method.decorators:
@@ -165,10 +154,10 @@ def _of_class(owner: Val, name: str) -> Val:
 
 def _applied(owner: Val) -> Val:
     """Function.apply of a torch.autograd.Function: its forward, with a context to keep things in."""
-    forward = find_method(owner.data, "forward")
+    forward = owner.data.method("forward")
     if forward is None:
         return unknown()
-    if find_method(owner.data, "setup_context") is None:
+    if owner.data.method("setup_context") is None:
         forward = forward.clone()
         forward.bound = Val(OBJ, data=Instance(None, {}))
     return Val(FUNC, data=[forward])

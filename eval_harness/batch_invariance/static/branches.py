@@ -45,7 +45,8 @@ def run_if(run: Run, node: ast.If, frame: Frame, rest: Sequence[ast.stmt]) -> No
         rest = ()
     else:
         frame.ended = ""
-        _merge_variables(frame, first, second, dep)
+        merge_variables(first, second, dep)
+        frame.variables = first
     frame.control, run.events = outer_control, outer_events
     if dep is not None and RAISED not in (first_end, second_end):
         compare_ways(run, frame, node.test, dep, [first_events, second_events], test)
@@ -58,15 +59,14 @@ def run_if(run: Run, node: ast.If, frame: Frame, rest: Sequence[ast.stmt]) -> No
         run.exec_block(rest, frame)
 
 
-def _merge_variables(frame: Frame, first: dict[str, Val], second: dict[str, Val], dep: Dep | None) -> None:
-    merged = first
-    for name, value in second.items():
-        other = first.get(name)
+def merge_variables(variables: dict[str, Val], others: dict[str, Val], dep: Dep | None) -> None:
+    """Make `variables` what holds after either way."""
+    for name, value in others.items():
+        other = variables.get(name)
         if other is None:
-            merged[name] = value
+            variables[name] = value
         elif other is not value:
-            merged[name] = name_choice(merge(other, value, dep), name)
-    frame.variables = merged
+            variables[name] = name_choice(merge(other, value, dep), name)
 
 
 def name_choice(value: Val, name: str) -> Val:

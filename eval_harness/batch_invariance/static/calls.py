@@ -12,7 +12,6 @@ from eval_harness.batch_invariance.static.cuda_library import call_cuda
 from eval_harness.batch_invariance.static.definitions import apply_heuristics, apply_tuning
 from eval_harness.batch_invariance.static.functions import (
     call_function,
-    find_method,
     instantiate,
     strongest,
 )
@@ -158,7 +157,7 @@ def call_value(
         return _apply_decorator(run, frame, function, args)
     if kind == OBJ and function.data.cls is not None:
         for name in ("__call__", "forward"):
-            method = find_method(function.data.cls, name)
+            method = function.data.cls.method(name)
             if method is not None:
                 bound = method.clone()
                 bound.bound = function

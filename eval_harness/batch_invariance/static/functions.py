@@ -30,17 +30,6 @@ from eval_harness.batch_invariance.static.values import (
 )
 
 
-def find_method(cls: Class, name: str) -> Func | None:
-    """The method that an object of this class has, its bases' too."""
-    if name in cls.methods:
-        return cls.methods[name]
-    for base in cls.bases:
-        found = find_method(base, name)
-        if found is not None:
-            return found
-    return None
-
-
 def call_function(
     run: Run, func: Func, args: list[Val], kwargs: dict[str, Val], frame: Frame, node: Any, spread: Val | None = None
 ) -> Val:
@@ -154,7 +143,7 @@ def instantiate(run: Run, cls: Class, args: list[Val], kwargs: dict[str, Val], f
     """An object of a class of the sources."""
     instance = Instance(cls, {})
     value = Val(OBJ, data=instance)
-    init = find_method(cls, "__init__")
+    init = cls.method("__init__")
     if init is not None:
         bound = init.clone()
         bound.bound = value
@@ -169,7 +158,7 @@ def instantiate(run: Run, cls: Class, args: list[Val], kwargs: dict[str, Val], f
     if is_tuple(cls):
         ordered = {name: instance.attributes[name] for name in fields if name in instance.attributes}
         instance.attributes = ordered
-    post = find_method(cls, "__post_init__")
+    post = cls.method("__post_init__")
     if post is not None:
         bound = post.clone()
         bound.bound = value

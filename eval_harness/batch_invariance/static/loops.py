@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from eval_harness.batch_invariance.static.binding import assign
-from eval_harness.batch_invariance.static.branches import LEFT, name_choice
+from eval_harness.batch_invariance.static.branches import LEFT, merge_variables
 from eval_harness.batch_invariance.static.iteration import iterate
 from eval_harness.batch_invariance.static.loop_facts import ITEMS, LoopFacts, loop_facts
 from eval_harness.batch_invariance.static.loop_sinks import check_counted, holds_sums, is_sum, report_bound
-from eval_harness.batch_invariance.static.merging import merge, merge_all
+from eval_harness.batch_invariance.static.merging import merge_all
 from eval_harness.batch_invariance.static.searches import settle_search
 from eval_harness.batch_invariance.static.state import STATEMENTS, Frame, LoopExits, Run
 from eval_harness.batch_invariance.static.values import (
@@ -128,13 +128,7 @@ def _join_exits(frame: Frame) -> Dep | None:
     dep: Dep | None = None
     for variables, control in frame.exits.pop().places:
         dep = stronger(dep, control)
-        merged = frame.variables
-        for name, value in variables.items():
-            other = merged.get(name)
-            if other is None:
-                merged[name] = value
-            elif other is not value:
-                merged[name] = name_choice(merge(other, value, control), name)
+        merge_variables(frame.variables, variables, control)
     if frame.ended == LEFT:
         frame.ended = ""
     return dep

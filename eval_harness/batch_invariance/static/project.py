@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eval_harness.batch_invariance.static import sources
-from eval_harness.batch_invariance.static.functions import call_function, find_method, instantiate
+from eval_harness.batch_invariance.static.functions import call_function, instantiate
 from eval_harness.batch_invariance.static.launches import run_kernel
 from eval_harness.batch_invariance.static.names import ensure_ready
 from eval_harness.batch_invariance.static.state import BudgetError, Class, Frame, Func, KernelContext, Module, Run
@@ -163,7 +163,7 @@ def _run_entry(run: Run, value: Val, owner: Class | None) -> None:
 
 def _run_class(run: Run, value: Val, cls: Class) -> None:
     """A module or wrapper: made with guessed arguments, then its methods in order."""
-    init = find_method(cls, "__init__")
+    init = cls.method("__init__")
     frame = Frame(cls.module)
     names = [name for name in cls.methods if name in _METHODS or not name.startswith("_")]
     if not any(id(cls.methods[name].node) not in run.visited for name in names):

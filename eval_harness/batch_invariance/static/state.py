@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,20 @@ class Class:
     bases: list[Class]
     fields: list[str]
     """Annotated names in order: the parameters of a dataclass or NamedTuple."""
+
+    def method(self, name: str) -> Func | None:
+        """The method that an object of this class has, its bases' too."""
+        return next((cls.methods[name] for cls in self._lineage() if name in cls.methods), None)
+
+    def attribute(self, name: str) -> Val | None:
+        """A class variable, of the class or the nearest base."""
+        return next((cls.attributes[name] for cls in self._lineage() if name in cls.attributes), None)
+
+    def _lineage(self) -> Iterator[Class]:
+        """The class, then each base before those of the next."""
+        yield self
+        for base in self.bases:
+            yield from base._lineage()
 
 
 class KernelContext:

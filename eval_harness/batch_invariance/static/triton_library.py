@@ -6,6 +6,7 @@ import ast
 
 from eval_harness.batch_invariance.static.comparisons import extreme
 from eval_harness.batch_invariance.static.kernel_values import num_programs, program_id
+from eval_harness.batch_invariance.static.python_containers import counter_range
 from eval_harness.batch_invariance.static.state import Frame, Handler, Run
 from eval_harness.batch_invariance.static.triton_sums import (
     atomic,
@@ -29,10 +30,7 @@ from eval_harness.batch_invariance.static.triton_tiles import (
     where,
 )
 from eval_harness.batch_invariance.static.values import (
-    RANGE,
     Val,
-    const,
-    num,
 )
 
 
@@ -55,13 +53,7 @@ def _pairwise(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict[s
 
 
 def _range(run: Run, frame: Frame, name: str, args: list[Val], kwargs: dict[str, Val], node: ast.Call) -> Val:
-    lo, hi, step = const(0), num(), const(1)
-    if len(args) == 1:
-        hi = args[0]
-    elif len(args) >= 2:
-        lo, hi = args[:2]
-        step = args[2] if len(args) > 2 else step
-    return Val(RANGE, data=(lo, hi, kwargs.get("step", step)))
+    return counter_range(run, frame, args, kwargs, node)
 
 
 HANDLERS: dict[str, Handler] = {
