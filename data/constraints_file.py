@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from data.graph import INPUT_CONSTRAINTS_FILE, Graph, MalformedGraphError, parse_python
+from data.syntax import parse_expression
 
 _PREFIX = "dynamic_dim_constraint_"
 _SYMBOLS, _EXAMPLES = f"{_PREFIX}symbols", f"{_PREFIX}symbol2example_value"
@@ -69,7 +70,7 @@ class InputConstraints:
     def holds(self, values: Mapping[str, int] | None = None) -> bool:
         """Do the relations hold, and is every size above 0?"""
         chosen = {**self.symbols, **(values or {})}
-        if not all(bool(_compute(ast.parse(text, mode="eval").body, chosen)) for text in self.relations):
+        if not all(bool(_compute(parse_expression(text), chosen)) for text in self.relations):
             return False
         try:
             return all(size > 0 for name in self.dynamic for size in self.shape_of(name, chosen))
@@ -169,7 +170,7 @@ class _Reader:
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and inner.id not in _FUNCTIONS:
                 self.symbol(inner)
-        renamed = _Renamer(self.symbols).visit(ast.parse(ast.unparse(node), mode="eval").body)
+        renamed = _Renamer(self.symbols).visit(parse_expression(ast.unparse(node)))
         try:
             # computed once with other values: it holds nothing that cannot be computed later
             _compute(renamed, dict.fromkeys(self.symbols.values(), 7))
@@ -199,7 +200,7 @@ def _symbol_name(call: ast.Call) -> str:
 
 
 def _size(text: str, values: Mapping[str, int]) -> int:
-    computed = _compute(ast.parse(text, mode="eval").body, values)
+    computed = _compute(parse_expression(text), values)
     whole = int(computed)
     if whole != computed or whole < 0:
         raise ValueError(f"the size {text} is {computed} with {dict(values)}: no whole number of elements")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from data.plain_forms import plain_forward_arguments, read_plain_metas
+from data.syntax import parse_source
 
 if TYPE_CHECKING:
     from data.constraints_file import InputConstraints
@@ -220,7 +221,7 @@ def _spec(class_name: str, fields: Mapping[str, Any], role: Literal["weight", "i
 def parse_python(text: str, path: str, *, cure: str = "correct it or leave the graph out") -> ast.Module:
     """The syntax tree of a graph's file. Raises MalformedGraphError naming path, line, fault and cure."""
     try:
-        return ast.parse(text)
+        return parse_source(text)
     except (SyntaxError, ValueError) as error:
         where = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise MalformedGraphError(f"{path}{where}: not Python ({error}); {cure}") from None

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from data.graph import Graph, MalformedGraphError, TensorSpec
+from data.syntax import parse_source
 
 InputMode = Literal["robust", "passnet"]
 
@@ -118,7 +119,7 @@ def variance_arguments(graph: Graph) -> frozenset[str]:
 @lru_cache(maxsize=64)  # a graph is drawn many times in a row
 def _variance_arguments(source: str) -> frozenset[str]:
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_source(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             positions = _VARIANCE_POSITION.get(node.func.attr, {})
             position = positions.get("functional" if ast.unparse(node.func.value).endswith("functional") else "torch")

@@ -24,6 +24,7 @@ from data.allowed_calls import (
 )
 from data.device_mapping import dotted_name, map_devices
 from data.graph import MODEL_FILE, Graph, MalformedGraphError
+from data.syntax import parse_source
 
 if TYPE_CHECKING:  # torch takes a second to import, and the check needs none of it
     import torch
@@ -36,7 +37,7 @@ _DROPOUT = re.compile(r"dropout\d?d?$")
 
 def check_model_source(graph: Graph) -> None:
     """Raise MalformedGraphError, naming file, line and reason, unless model.py is straight-line tensor code."""
-    _Checker(f"{graph.name}/{MODEL_FILE}").check(ast.parse(graph.model_source))
+    _Checker(f"{graph.name}/{MODEL_FILE}").check(parse_source(graph.model_source))
 
 
 def load_graph_module(graph: Graph, device: str | torch.device = "cpu") -> torch.nn.Module:
@@ -47,7 +48,7 @@ def load_graph_module(graph: Graph, device: str | torch.device = "cpu") -> torch
     import torch
 
     check_model_source(graph)
-    tree = ast.parse(graph.model_source)
+    tree = parse_source(graph.model_source)
     target = torch.device(device)
     # a graph captured without a GPU names only the CPU, and then that is what moves
     captured = "cuda" if "cuda" in graph.model_source or _metas_on_cuda(graph) else "cpu"

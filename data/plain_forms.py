@@ -11,6 +11,8 @@ import re
 import warnings
 from typing import Any
 
+from data.syntax import parse_source
+
 _CLASS = re.compile(r"class (\w+):")
 _FIELD = re.compile(r"[ \t]+(\w+) = (.*)")
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
@@ -49,7 +51,7 @@ def plain_forward_arguments(source: str) -> tuple[str, ...] | None:
     if len(headers) != 1 or source.count("GraphModule") != 1 or source.count("def ") != 1:
         return None
     try:
-        signature = ast.parse(f"def forward(self{headers[0]['arguments']}): pass").body
+        signature = parse_source(f"def forward(self{headers[0]['arguments']}): pass").body
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(source, "model.py", "exec", dont_inherit=True)  # half the price of a syntax tree; runs nothing

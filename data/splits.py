@@ -23,6 +23,7 @@ from data.sequence_overlap import (
     histogram,
     nearest,
 )
+from data.syntax import parse_source
 from data.task import Task
 
 TRAIN = "train"
@@ -39,7 +40,7 @@ _NO_OPERATORS = frozenset({"device", "slice", "float", "Size", "finfo"})
 def operator_sequence(graph: Graph) -> tuple[str, ...]:
     """Bare operator names in order of execution: `a + b`, torch.add and a.add_ are all "add"."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(graph.model_source)):
+    for node in ast.walk(parse_source(graph.model_source)):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
             for statement in node.body:
                 collect_operators(statement, names)

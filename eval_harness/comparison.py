@@ -14,6 +14,7 @@ import torch
 
 from eval_harness.scores import LAST_COMPARED_LEVEL
 from eval_harness.verdict import STRICT_LEVEL, TOLERANCE_LEVELS, Outcome
+from eval_harness.wrong_elements import WrongElements
 
 _ATOL_EXPONENT = {"float32": 1.0, "float16": 1.0, "bfloat16": 1.0, "complex64": 1.0, "complex32": 1.0}
 _ATOL_EXPONENT |= {"float64": 1.4, "complex128": 1.4}
@@ -26,6 +27,9 @@ _RTOL_EXPONENT = {
     "float64": 1.4,
     "complex128": 1.4,
 }
+
+MAX_OUTPUTS_NAMED = 6
+"""Outputs of which a difference in shape, dtype or stride is told."""
 
 _CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """Elements compared at once: float64 copies of two tensors and three temporaries, so 40 bytes an element."""
@@ -81,14 +85,20 @@ def compare_meta(candidate: OutputMeta, reference: OutputMeta) -> tuple[Outcome 
 
 
 def compare_metas(candidate: Sequence[OutputMeta], reference: Sequence[OutputMeta]) -> tuple[Outcome | None, str]:
-    """compare_meta over all outputs of a graph; another number of outputs is WRONG_SHAPE."""
+    """compare_meta over all outputs of a graph: the first one's outcome, a line for each output that differs.
+
+    Another number of outputs is WRONG_SHAPE.
+    """
     if len(candidate) != len(reference):
         return Outcome.WRONG_SHAPE, f"{len(candidate)} output(s), expected {len(reference)}"
+    first: Outcome | None = None
+    lines = []
     for index, (ours, expected) in enumerate(zip(candidate, reference, strict=True)):
         outcome, message = compare_meta(ours, expected)
         if outcome is not None:
-            return outcome, message if len(reference) == 1 else f"output {index}: {message}"
-    return None, ""
+            first = first or outcome
+            lines.append(message if len(reference) == 1 else f"output {index}: {message}")
+    return first, "\n".join(lines[:MAX_OUTPUTS_NAMED])
 
 
 def first_correct_level(
@@ -98,8 +108,8 @@ def first_correct_level(
 
     Both have one shape and one dtype, which fixes the tolerances. A NaN must be where the reference has one, and an
     infinity must be the same. Dtypes without tolerances must be equal. From t = 1 on the levels use correctness at
-    t = 1, so 2 to 4 are never returned. The message is empty if t <= -5, else it names the worst element. max |c - r|
-    is over positions where both are finite.
+    t = 1, so 2 to 4 are never returned. The message (wrong_elements.py) is empty if t <= -5. max |c - r| is over
+    positions where both are finite.
 
     With an oracle (the same in float64) an element counts by the nearer of r and the oracle: rtol of float16 at t = -5
     is one unit in the last place, and a pass that rounds once is right where eager, which rounds at every operator, is
@@ -111,11 +121,11 @@ def first_correct_level(
     exact = tolerances(dtype, STRICT_LEVEL) == (0.0, 0.0)
     level: int | None = TOLERANCE_LEVELS[0]
     largest = 0.0
-    worst = _Worst()
+    wrong = WrongElements(reference.shape, dtype)
     for offset, ours, expected in _chunks(candidate, reference):
         unlike, difference = _differences(ours, expected)
         if unlike is not None:
-            worst.add(torch.full_like(difference, math.inf), unlike, offset, ours, expected)
+            wrong.add(torch.full_like(difference, math.inf), unlike, offset, ours, expected)
             level = None
         largest = max(largest, float(difference.max()))
         if oracle is not None:
@@ -129,9 +139,10 @@ def first_correct_level(
         allowed = magnitude * rtol + atol
         beyond = difference > allowed
         if bool(beyond.any()):
-            worst.add(difference / allowed, beyond, offset, ours, expected)
+            wrong.add(difference / allowed, beyond, offset, ours, expected)
         level = None if exact else _raised_level(level, difference, magnitude, dtype)
-    return level, largest, worst.message(tuple(reference.shape), dtype, exact)
+    allowed_at = (0.0, 0.0) if exact else tolerances(dtype, LAST_COMPARED_LEVEL if level is None else level)
+    return level, largest, wrong.message(level, largest, allowed_at)
 
 
 def oracle_ok(
@@ -155,36 +166,6 @@ def oracle_ok(
         if bool((difference > (_finite_magnitude(expected) * rtol + atol) / spare).any()):
             return False
     return True
-
-
-class _Worst:
-    """The element furthest beyond the strict tolerance, kept over chunks."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.ratio = -1.0
-        self.index = -1
-        self.values: tuple[object, object] = (None, None)
-
-    def add(
-        self, ratio: torch.Tensor, beyond: torch.Tensor, offset: int, ours: torch.Tensor, expected: torch.Tensor
-    ) -> None:
-        self.count += int(beyond.sum())
-        ratio = torch.where(beyond, ratio, -1.0)  # elsewhere it may be 0 / 0
-        index = int(ratio.argmax())
-        if float(ratio[index]) > self.ratio:
-            self.ratio = float(ratio[index])
-            self.index = offset + index
-            self.values = (ours[index].item(), expected[index].item())
-
-    def message(self, shape: tuple[int, ...], dtype: str, exact: bool) -> str:
-        if self.count == 0:
-            return ""
-        name = dtype.removeprefix("torch.")
-        rule = f"differ ({name} must be equal)" if exact else f"are beyond the {name} tolerance at t = {STRICT_LEVEL}"
-        position = _text(_unravel(self.index, shape)) if shape else "()"
-        ours, expected = (_number(value) for value in self.values)
-        return f"{self.count} of {math.prod(shape)} elements {rule}; worst at {position}: {ours}, expected {expected}"
 
 
 def _chunks(candidate: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
@@ -241,18 +222,6 @@ def _raised_level(level: int | None, difference: torch.Tensor, magnitude: torch.
         difference, magnitude = difference[beyond], magnitude[beyond]
         level = level + 1 if level < LAST_COMPARED_LEVEL else None
     return None
-
-
-def _unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    position = []
-    for size in reversed(shape):
-        position.append(index % size)
-        index //= size
-    return tuple(reversed(position))
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float | complex) else str(value)
 
 
 def _text(values: Sequence[int]) -> str:

@@ -26,6 +26,8 @@ from eval_harness.static_findings import StaticFindings
 from eval_harness.timed_graphs import as_drawn, may_be_timed, not_timed, out_of_time, size_strata
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict, Violation
 
+NO_CLOCK = "the protocol asks for correctness alone"
+
 
 def evaluate(
     candidate: Candidate | str,
@@ -73,12 +75,15 @@ class _Evaluation:
                 progress=self.progress, static_findings=self.static_findings,
             )  # fmt: skip
             most = self.protocol.max_timed_graphs
-            time_at_once = most is None or len(self.task.graphs) <= most
+            is_clocked = self.protocol.timing
+            time_at_once = is_clocked and (most is None or len(self.task.graphs) <= most)
             graphs = []
             for index, graph in enumerate(self.task.graphs):
                 self.progress(f"graph {index + 1}/{len(self.task.graphs)} {graph.name}")
                 graphs.append(stages.run(graph, is_timed=time_at_once))
-            if not time_at_once:
+            if not is_clocked:
+                graphs = [not_timed(graph, NO_CLOCK) if may_be_timed(graph) else graph for graph in graphs]
+            elif not time_at_once:
                 self._time_some(session, stages, graphs)
             return self._verdict(graphs, session)
         finally:
@@ -164,7 +169,8 @@ class _Evaluation:
         if any(graph.outcome is Outcome.VIOLATION for graph in graphs):
             graphs = [_as_violation(graph, graphs) for graph in graphs]
         complete = not any(graph.outcome is Outcome.UNSTABLE for graph in graphs)
-        scores = score_verdict(graphs, self.protocol.scoring, self.protocol.slowdown_exponent) if complete else None
+        is_scored = complete and self.protocol.timing
+        scores = score_verdict(graphs, self.protocol.scoring, self.protocol.slowdown_exponent) if is_scored else None
         return Verdict(
             candidate_hash=self.candidate.candidate_hash if self.candidate else f"baseline:{self.baseline}",
             task_id=self.task.task_id,

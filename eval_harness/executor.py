@@ -51,9 +51,10 @@ class LocalExecutor(JudgePool):
         progress: Progress | None = None,
         max_waiting: int = DEFAULT_MAX_WAITING,
     ) -> None:
-        """device: "cpu", "cuda:i", "cuda" (every visible GPU) or a list. num_judges: for each device."""
+        """device: "cpu", "cuda:i", "cuda" (every visible GPU), several with commas, or a list. num_judges: for each."""
         devices = expand_devices(device)
-        self.device = device if isinstance(device, str) else devices[0].partition(":")[0]
+        is_one = isinstance(device, str) and "," not in device
+        self.device = str(device) if is_one else devices[0].partition(":")[0]
         judges = [JudgeProcess(each) for _ in range(num_judges) for each in devices]
         super().__init__(judges, progress=progress, max_waiting=max_waiting)
 
@@ -65,7 +66,7 @@ def expand_devices(device: str | Sequence[str]) -> list[str]:
 
         # asks the driver's management library: creates no CUDA context here
         return [f"cuda:{index}" for index in range(torch.cuda.device_count())] or ["cuda:0"]
-    devices = [device] if isinstance(device, str) else list(device)
+    devices = device.split(",") if isinstance(device, str) else list(device)
     if not devices or len(set(devices)) != len(devices):
         raise UserError(f"devices {devices}: name each device once, and at least one")
     return devices

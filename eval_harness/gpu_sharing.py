@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval_harness.process_tree import descendants
+from eval_harness.process_tree import descendants, is_running
 
 SMI_TIMEOUT_S = 20.0
 """A wedged driver makes nvidia-smi hang; the facts are then left out."""
@@ -23,6 +24,9 @@ REMEMBERED_S = 60.0
 """For records: nvidia-smi takes up to a second, and a verdict must not."""
 MPS_DAEMON = "nvidia-cuda-mps-control"
 DEFAULT_MPS_FOLDER = "/tmp/nvidia-mps"
+YIELDING = "passwright-yields-"
+"""Beginning of a file in the temporary folder; its end is the pid of a process that, with all below it, leaves the GPU
+alone while somebody holds the device's lock (a server that is paused)."""
 _NAME_LIMIT = 15
 """/proc/<pid>/comm is cut to this length."""
 
@@ -52,7 +56,7 @@ class GpuSharing:
     """Over the last sample period, this process's own work included. None on a MIG slice."""
     memory_used_mib: int | None
     others: tuple[GpuProcess, ...]
-    """Processes that neither are this one nor were started below it."""
+    """Processes that neither are this one nor were started below it, nor yield the GPU (see YIELDING)."""
 
     @property
     def is_exclusive(self) -> bool:
@@ -171,10 +175,17 @@ def other_processes(uuid: str) -> tuple[GpuProcess, ...]:
     answer = query("--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader")
     rows = [[cell.strip() for cell in line.split(",", 3)] for line in (answer or "").splitlines()]
     found = [GpuProcess(int(row[1]), Path(row[3]).name, row[2]) for row in rows if len(row) == 4 and row[0] == uuid]
-    ours = {os.getpid(), *descendants(os.getpid())}
+    ours = {pid for root in (os.getpid(), *yielding()) for pid in (root, *descendants(root))}
     known = [process for process in found if process.pid not in ours and Path(f"/proc/{process.pid}").exists()]
     unknown = [process for process in found if not Path(f"/proc/{process.pid}").exists()]
     return (*known, *unknown[len(ours) - 1 :])
+
+
+def yielding() -> list[int]:
+    """Processes that leave the GPU alone while the device's lock is held; see YIELDING."""
+    marks = Path(tempfile.gettempdir()).glob(f"{YIELDING}*")
+    pids = [int(mark.name.removeprefix(YIELDING)) for mark in marks if mark.name.removeprefix(YIELDING).isdigit()]
+    return [pid for pid in pids if is_running(pid)]
 
 
 def mps_is_there() -> bool:

@@ -33,6 +33,9 @@ from eval_harness.verdict import STRICT_LEVEL, GraphVerdict, Outcome, Violation
 
 Progress = Callable[[str], None]
 
+WORTH_BOOKING_S = 1e-3
+"""A free device is waited for less."""
+
 
 class Stopwatch:
     """Seconds by stage: each stretch of time is booked on the stage that ended with it."""
@@ -45,6 +48,10 @@ class Stopwatch:
         """Book the time since the last stage ended."""
         spent = time.monotonic() - self._started - sum(self._stages.values())
         self._stages[stage] = self._stages.get(stage, 0.0) + spent
+
+    def book_seconds(self, stage: str, seconds: float) -> None:
+        """Book a part of the time since the last stage ended."""
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
     def timings(self) -> dict[str, float]:
         """Rounded seconds by stage, and "total"."""
@@ -68,7 +75,8 @@ class GraphStages:
         """baseline: "eager" or "inductor" in the candidate's place."""
         self._static_findings = static_findings
         self._session, self._baseline, self._progress = session, baseline, progress
-        self._bench, self._protocol, self._book = session.bench, session.protocol, stopwatch.book
+        self._bench, self._protocol = session.bench, session.protocol
+        self._stopwatch, self._book = stopwatch, stopwatch.book
         self._num_graphs_left = num_graphs
         self._unseen_left = session.protocol.max_unseen_graphs
 
@@ -140,6 +148,8 @@ class GraphStages:
 
         with exclusive_use(self._bench.device, on_wait=on_wait) as waited_s:
             self._session.extend(waited_s)
+            if waited_s >= WORTH_BOOKING_S:
+                self._stopwatch.book_seconds("waiting for the device", waited_s)
             yield
 
     def _on_device(self, graph: Graph, rewritten: Rewrite | None, fields: dict[str, Any], *, is_timed: bool) -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+@functools.cache
+def device_memory_bytes(device: str) -> int | None:
+    """Of a GPU; None on a CPU, and where the driver's tool does not say."""
+    if not device.startswith("cuda"):
+        return None
+    match = re.fullmatch(r"(\d+) MiB", _gpu_facts(device).get("gpu_memory", ""))
+    return int(match[1]) << 20 if match else None
 
 
 def _gpu_facts(device: str) -> dict[str, Any]:

@@ -177,6 +177,7 @@ class _Search:
         if isinstance(pattern_value, Ref):
             if not isinstance(graph_value, Ref):
                 return self._says(
+                    state,
                     owner,
                     f"{pair.label} is the literal {_show(graph_value)} in the graph, the value {pattern_value} in the "
                     "pattern; write the literal in the pattern",
@@ -185,16 +186,16 @@ class _Search:
                 return self._compare_nodes(state, graph_value.name, pattern_value.name)
             bound = state.bindings.setdefault(pattern_value.name, graph_value.name)
             if bound != graph_value.name:
-                return self._says(owner, f"{pair.label} is {graph_value} in the graph, but the pattern's "
+                return self._says(state, owner, f"{pair.label} is {graph_value} in the graph, but the pattern's "
                                          f"{pattern_value} is already {bound}")  # fmt: skip
             return None
         if isinstance(graph_value, Ref):
-            return self._says(owner, f"{pair.label} is the value {graph_value} in the graph, the literal "
+            return self._says(state, owner, f"{pair.label} is the value {graph_value} in the graph, the literal "
                                      f"{_show(pattern_value)} in the pattern")  # fmt: skip
         inner = inner_pairs(pair)
         if inner is None:
             differs = f"{pair.label} is {_show(graph_value)} in the graph, {_show(pattern_value)} in the pattern"
-            return self._says(owner, differs)
+            return self._says(state, owner, differs)
         state.todo.extend((owner, item) for item in reversed(inner))
         return None
 
@@ -220,7 +221,7 @@ class _Search:
             return f"node {graph_node}: would stand for two nodes of the pattern"
         ways = pair_arguments(graph_node, pattern_node, self.matcher.traced.values)
         if isinstance(ways, str):
-            return f"node {graph_node}: {ways}"
+            return f"node {graph_node} (in the pattern {pattern_node}): {ways}"
         # literals first: a call whose literals differ is not taken for a partial match
         state.nodes[pattern_name] = graph_name
         if len(ways) == 1 or len(set(graph_node.refs())) == 1:  # t + t: both orders are the same
@@ -233,8 +234,12 @@ class _Search:
             branches.append(branch)
         return branches
 
-    def _says(self, owner: str, text: str) -> str:
-        return f"node {self.graph[owner]}: {text}" if owner else text
+    def _says(self, state: _State, owner: str, text: str) -> str:
+        """The text with both spellings of the node whose arguments differ."""
+        if not owner:
+            return text
+        spelled = next((str(self.pattern.nodes[name]) for name, node in state.nodes.items() if node == owner), "")
+        return f"node {self.graph[owner]} (in the pattern {spelled}): {text}" if spelled else f"node {owner}: {text}"
 
     def _finish(self, state: _State) -> Match | None:
         match = Match(

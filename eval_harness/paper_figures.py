@@ -6,6 +6,7 @@ from typing import Any
 
 PASSNET_TABLE_1: dict[str, Any] = {
     "source": "PassNet, Table 1: PassBench, 200 fusible tasks, 2,060 graphs, NVIDIA A30, PyTorch 2.9.1",
+    "note": "another machine and another task set: to be read beside ours, not compared with them",
     "columns": ["fast_1 %", "sample CR %", "subgraph CR %", "G-mean", "AS"],
     "rows": [
         ["Eager", 100.0, 100.0, 100.0, 1.000, 1.000],

@@ -24,6 +24,8 @@ class EvaluationProtocol(BaseModel):
     """Fresh correctness draws a graph."""
     clock: Literal["paired", "upstream"] = "paired"
     """The judge's paired blocks, or upstream's per-call trials in the process (never for reward or selection)."""
+    timing: bool = True
+    """False: every stage but the clock, for the share of correct graphs alone. The verdict then has no score."""
     num_clusters: int = Field(default=5, ge=2)
     """Independent placements of buffers on both sides, at least."""
     pairs_per_cluster: int = Field(default=4, ge=2)
@@ -92,7 +94,8 @@ PRESETS: dict[str, EvaluationProtocol] = {
         name="reward",
         num_draws=3,
         timing_cuda_s=0.05,
-        block_ms=5.0,
+        pairs_per_cluster=3,
+        block_ms=2.0,
         timing_cpu_s=0.8,
         max_noise=1.5,
         gpu_time=False,

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from data.syntax import parse_source
 from eval_harness.graph_ir import IRGraph
 from eval_harness.source_kernels import kernel_kind
 from eval_harness.source_scope import Folder
@@ -76,7 +77,7 @@ def _own_kernel_names(files: tuple[tuple[str, str], ...]) -> frozenset[str]:
             found |= set(_GLOBAL.findall(_COMMENT.sub(" ", text)))
         if path.endswith(".py"):
             try:
-                trees[path] = ast.parse(text)
+                trees[path] = parse_source(text)
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
     folder = Folder(trees)

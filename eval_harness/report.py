@@ -1,8 +1,8 @@
 """Report: verdict records of one or more runs -> the structure of report.json. Loads without torch.
 
-Numbers come from verdicts only, never from what a run said of itself. Rows that are compared share a protocol, a device
-and a task set; anything else is refused unless asked for, and then said in the report. The HTML page is made from this
-structure in trajectories/pages.
+Numbers come from verdicts only, never from what a run said of itself. Which rows may stand in one table is
+report_compare.py's; the structure, field by field, is report_schema.py's; the HTML page is made from it in
+trajectories/pages, report.md in report_markdown.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from eval_harness.errors import UserError
 from eval_harness.paper_figures import PASSNET_TABLE_1
 from eval_harness.presets import PRESETS
-from eval_harness.report_row import ReportRow, TrajectoryCounts, protocol_scoring
+from eval_harness.report_compare import compare_rows, incomparable, other_versions
+from eval_harness.report_row import ReportRow, TrajectoryCounts
+from eval_harness.report_row_data import row_data, row_figures
+from eval_harness.report_schema import REPORT_SCHEMA_VERSION, Report
 from eval_harness.scores import geometric_mean
-from eval_harness.summary import is_scored, summarize
-from eval_harness.verdict import Outcome, Verdict
+from eval_harness.summary import is_scored
+from eval_harness.verdict import GraphVerdict, Outcome, Verdict
 from eval_harness.verdict_text import missing_confinement
 
-REPORT_SCHEMA_VERSION = 1
 REPORT_FILE = "report.json"
-_MACHINE_KEYS = ("device_name", "gpu", "gpus", "processor")
-"""Facts of Verdict.machine that make two clocks incomparable."""
 
 
 def build_report(
@@ -37,33 +37,40 @@ def build_report(
     loss_curve: Sequence[Mapping[str, Any]] = (),
     run: Mapping[str, Any] | None = None,
     allow_mixed: bool = False,
+    compiled: Sequence[ReportRow] = (),
 ) -> dict[str, Any]:
-    """report.json as plain data.
+    """report.json as plain data (report_schema.Report).
 
     loss_curve: records with "step" and "loss" (a trainer's log history; other records are left out). run: what the
-    caller wants to keep beside the numbers, such as the resolved configuration. Raises UserError for no rows, two rows
+    caller wants to keep beside the numbers, such as the resolved configuration. compiled: rows that went through
+    torch.compile with its guards, a table of their own. Raises UserError for no rows, two rows
     of one name, or rows that cannot be compared (see the module), unless allow_mixed.
     """
     if not rows:
         raise UserError("report: no rows; give at least one file of verdicts")
-    twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
-    if twice:
-        raise UserError(f"report: two rows are named {twice[0]!r}; name each row once")
-    _refuse_disabled_layers(rows)
-    warnings = _incomparable(rows)
-    if warnings and not allow_mixed:
-        raise UserError(f"report: {warnings[0]}; evaluate alike, or allow mixed rows")
-    first = next(iter(rows[0].verdicts.values()))
-    warnings += _confinement_warnings(rows)
-    return _plain(
+    warnings = _check(rows, allow_mixed=allow_mixed) + (_check(compiled, allow_mixed=allow_mixed) if compiled else [])
+    first = next((v for row in rows for v in row.verdicts.values() if v.machine), None)
+    first = first or next(iter(rows[0].verdicts.values()))
+    warnings += other_versions(rows) + _confinement_warnings(rows)
+    settings = next((row.protocol_settings for row in rows if row.protocol_settings), None)
+    reference = _eager_times(rows)
+    report = _plain(
         {
             "schema_version": REPORT_SCHEMA_VERSION,
             "title": title,
-            "protocol": _settings(first.protocol),
+            "protocol": settings or _settings(first.protocol),
             "device": first.device,
             "num_tasks": len(rows[0].verdicts),
             "num_graphs": sum(len(verdict.graphs) for verdict in rows[0].verdicts.values()),
-            "rows": [_row_data(row) for row in rows],
+            "rows": [row_data(row, reference) for row in rows],
+            "comparisons": compare_rows(rows),
+            "compiled": {
+                "rows": [row_data(row, reference) for row in compiled],
+                "comparisons": compare_rows(compiled),
+            }
+            if compiled
+            else None,
+            "curve": _curve(rows),
             "tasks": _task_table(rows),
             "trajectories": trajectories.model_dump() if trajectories else None,
             "loss_curve": [
@@ -76,6 +83,8 @@ def build_report(
             "paper": PASSNET_TABLE_1,
         }
     )
+    Report.model_validate(report)
+    return report
 
 
 def write_report(report: Mapping[str, Any], out_dir: Path) -> Path:
@@ -88,24 +97,35 @@ def write_report(report: Mapping[str, Any], out_dir: Path) -> Path:
     return path
 
 
-def _row_data(row: ReportRow) -> dict[str, Any]:
-    scoring, p = protocol_scoring(next(iter(row.verdicts.values())).protocol)
-    summary = summarize(row.verdicts.values(), scoring=scoring, p=p)
-    scores = {task_id: verdict.as_score for task_id, verdict in row.verdicts.items()}
-    ratios = [
-        fresh / best
-        for task_id, best in row.feedback_scores.items()
-        if best > 0 and (fresh := scores.get(task_id)) is not None
+def _check(rows: Sequence[ReportRow], *, allow_mixed: bool) -> list[str]:
+    """Why rows should not stand in one table, where that is allowed. Raises UserError."""
+    twice = [name for name, count in Counter(row.name for row in rows).items() if count > 1]
+    if twice:
+        raise UserError(f"report: two rows are named {twice[0]!r}; name each row once")
+    _refuse_disabled_layers(rows)
+    reasons = incomparable(rows)
+    if reasons and not allow_mixed:
+        raise UserError(f"report: {reasons[0]}; evaluate alike, or allow mixed rows (--allow-mixed)")
+    return reasons
+
+
+def _eager_times(rows: Sequence[ReportRow]) -> dict[str, GraphVerdict]:
+    """Task id + graph -> a verdict that knows the eager time: most graphs of a weak student are never timed."""
+    known: dict[str, GraphVerdict] = {}
+    for row in rows:
+        for verdict in row.verdicts.values():
+            for graph in verdict.graphs:
+                if graph.reference_latency_us is not None:
+                    known.setdefault(f"{verdict.task_id} {graph.graph}", graph)
+    return known
+
+
+def _curve(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
+    points = [(row.run, row.step, row) for row in rows if row.step is not None]
+    return [
+        {"run": run, "step": step, "row": row.name, "figures": row_figures(row)}
+        for run, step, row in sorted(points, key=lambda point: point[:2])
     ]
-    return {
-        "name": row.name,
-        "note": row.note,
-        "attempts": row.attempts,
-        "totals": row.totals,
-        "summary": summary.model_dump(),
-        "fresh_over_feedback": geometric_mean(ratios),
-        "as_by_turn": row.as_by_turn,
-    }
 
 
 def _task_table(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
@@ -145,30 +165,6 @@ def _refuse_disabled_layers(rows: Sequence[ReportRow]) -> None:
                     f"report: row {row.name!r}, task {verdict.task_id}: evaluated with integrity layers switched off "
                     f"({layers}); evaluate again without disabled_layers"
                 )
-
-
-def _incomparable(rows: Sequence[ReportRow]) -> list[str]:
-    """Why rows must not stand in one table."""
-    first = rows[0]
-    reasons = []
-    protocols = {verdict.protocol for row in rows for verdict in row.verdicts.values()}
-    if len(protocols) > 1:
-        reasons.append(f"verdicts of different protocols ({', '.join(sorted(protocols))})")
-    devices = {_device(verdict) for row in rows for verdict in row.verdicts.values()}
-    if len(devices) > 1:
-        reasons.append(f"verdicts of different devices ({'; '.join(sorted(devices))})")
-    tasks = {task_id: verdict.task_hash for task_id, verdict in first.verdicts.items()}
-    for row in rows[1:]:
-        other = {task_id: verdict.task_hash for task_id, verdict in row.verdicts.items()}
-        if other != tasks:
-            unlike = sorted(task_id for task_id in tasks | other if tasks.get(task_id) != other.get(task_id))
-            reasons.append(f"rows {first.name!r} and {row.name!r} differ in their task set, first in {unlike[0]!r}")
-    return reasons
-
-
-def _device(verdict: Verdict) -> str:
-    facts = [f"{key} {verdict.machine[key]}" for key in _MACHINE_KEYS if verdict.machine.get(key)]
-    return ", ".join([verdict.device.split(":")[0], *facts])
 
 
 def _confinement_warnings(rows: Sequence[ReportRow]) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from data.task import Task
 from eval_harness.errors import UserError
 from eval_harness.presets import PRESETS
+from eval_harness.report_facts import GraphFacts, ShownEvaluation
 from eval_harness.scores import Scoring, score_verdict
 from eval_harness.verdict import TOLERANCE_LEVELS, GraphVerdict, Outcome, Verdict
 
@@ -32,6 +34,24 @@ class ReportRow(BaseModel):
     as_by_turn: list[float] = []
     """AS of the best candidate so far after turn 1, 2, ... (PassNet, Figure 3)."""
     note: str = ""
+    feedback_covered: dict[str, float] = {}
+    """task_id -> the best covered AS seen during the attempt, by which its best pass was chosen."""
+    covered_by_turn: list[float] = []
+    """Covered AS after turn 1, 2, ..."""
+    protocol_settings: dict[str, Any] = {}
+    """The whole protocol of the verdicts: rows are compared only if these agree, where both say them."""
+    attempt_verdicts: dict[str, list[Verdict]] = {}
+    """task_id -> the fresh verdict of each attempt, where there were several."""
+    shown: dict[str, list[list[ShownEvaluation]]] = {}
+    """task_id -> for each attempt, the evaluations that the policy was shown."""
+    graph_facts: dict[str, GraphFacts] = {}
+    """Graph hash -> what the report groups by."""
+    run: str = ""
+    """The training run that a checkpoint is of; rows of one run make a curve."""
+    step: int | None = None
+    """Its optimizer step."""
+    settings: dict[str, Any] = {}
+    """What was done to get the row: student, sampling, server, limits; for a reader."""
 
     @model_validator(mode="after")
     def _keys_are_task_ids(self) -> ReportRow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _COLUMNS = ("row", "fast_1 %", "sample CR %", "subgraph CR %", "G-mean", "AS", "covered AS")
@@ -24,6 +24,7 @@ def render_report(report: Mapping[str, Any]) -> str:
         if checked := row["summary"]["num_batch_checked"]:
             variant = row["summary"]["num_batch_variant"]
             lines.append(f"batch invariance, {row['name']}: {variant} of {checked} graphs with a batch are variant")
+    lines += _attempt_lines(report["rows"])
     counts = report["trajectories"]
     if counts:
         reasons = ", ".join(f"{number} {reason}" for reason, number in counts["dropped"].items())
@@ -38,6 +39,24 @@ def render_report(report: Mapping[str, Any]) -> str:
         )
     lines += [f"WARNING: {warning}" for warning in report["warnings"]]
     return "\n".join(lines)
+
+
+def _attempt_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What stands beside the table for rows that are made of attempts."""
+    lines = []
+    for row in rows:
+        interval = (row["figures"].get("as_score") or {}).get("interval")
+        if interval and row["attempts"]:
+            lines.append(f"AS, {row['name']}: 95% over tasks {interval[0]:.3f}-{interval[1]:.3f}")
+        if (turns := row["turns"]) and turns["first_share"] is not None:
+            share = 100 * turns["first_share"]
+            lines.append(f"turns, {row['name']}: the first evaluation has {share:.0f}% of its attempt's best AS")
+        if (made := row["submissions"]) and made["num_submissions"]:
+            share = 100 * made["violating_submissions"]
+            lines.append(
+                f"integrity, {row['name']}: {share:.0f}% of {made['num_submissions']} submissions broke a rule"
+            )
+    return lines
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

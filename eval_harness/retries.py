@@ -94,7 +94,7 @@ def brought_down(candidate: Candidate, task: Task, protocol: EvaluationProtocol,
         )
         for graph in task.graphs
     ]
-    scores = score_verdict(graphs, protocol.scoring, protocol.slowdown_exponent)
+    scores = score_verdict(graphs, protocol.scoring, protocol.slowdown_exponent) if protocol.timing else None
     return Verdict(
         candidate_hash=candidate.candidate_hash,
         task_id=task.task_id,
@@ -102,9 +102,9 @@ def brought_down(candidate: Candidate, task: Task, protocol: EvaluationProtocol,
         protocol=protocol.name,
         device=device,
         complete=True,
-        as_score=scores.as_score,
-        as_covered=scores.as_covered,
-        es=scores.es,
+        as_score=scores.as_score if scores else None,
+        as_covered=scores.as_covered if scores else None,
+        es=scores.es if scores else {},
         disabled_layers=list(protocol.disabled_layers),
         graphs=graphs,
     )

@@ -25,6 +25,8 @@ __all__ = ["InvalidPatternError", "Rewrite", "RuleDescription", "build_module", 
 
 MAX_REPLACEMENT_ARGS = 256
 MAX_VIOLATIONS = 20
+MAX_LEFT_NAMED = 8
+"""Nodes named that no rule replaced."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ def rewrite(traced: TracedGraph, rules: Sequence[RuleDescription]) -> Rewrite:
             depth = 0 if miss is None else miss.depth[0]
             why = "" if miss is None else f"; nearest: {depth} of {total} nodes agree, then {miss.text}"
             lines.append(f"{rule.rule}: no match{why}")
+    if applied and (left := [node for node in traced.ir.calls if node.name in matcher.live - matcher.groups.keys()]):
+        more = f", and {len(left) - MAX_LEFT_NAMED} more" if len(left) > MAX_LEFT_NAMED else ""
+        lines.append(f"left to eager: {', '.join(map(str, left[:MAX_LEFT_NAMED]))}{more}")
     ir = traced.ir if not applied else _replace(matcher, applied)
     return Rewrite(
         ir=ir,

@@ -232,6 +232,8 @@ class Expressions(Operators):
             if value.is_shared and value.is_array and not _only_reads(kernel, name):
                 kernel_text = ast.unparse(node.func)[:40]
                 self.found(node, STATE, f"{name} of {kernel_text} is written and outlives the call; allocate it there")
+        if kernel.kernel == "triton":
+            return functions_of(kernel.identifier)  # a launch returns the compiled kernel, which keeps no argument
         return ARRAY if any(value.holds_array for value in given) else CLEAN
 
     def _flag_shared(self, node: ast.Call, given: list[Value]) -> None:

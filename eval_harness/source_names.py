@@ -67,8 +67,8 @@ TORCH_DENIED_IN_PATTERN = words(
 )
 """First part of torch.<part>... that `pattern` may not use either: it describes a graph, it does not build one."""
 
-TORCH_PATTERN_PRIVATE = ("torch._C._nn", "torch._C._fft", "torch._C._log_api_usage_once", "torch._weight_norm",
-                         "torch._functorch.predispatch", "torch._assert", "torch._check")
+TORCH_PATTERN_PRIVATE = ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._log_api_usage_once",
+                         "torch._weight_norm", "torch._functorch.predispatch", "torch._assert", "torch._check")
 """Private torch names that graphs really hold, allowed in `pattern`."""
 
 NUMPY_DTYPES = words(

@@ -16,6 +16,7 @@ import tokenize
 from pathlib import PurePosixPath
 from typing import Literal
 
+from data.syntax import parse_source
 from eval_harness.candidate import Candidate
 from eval_harness.source_cpp import check_cpp
 from eval_harness.source_flow import Flow
@@ -36,7 +37,7 @@ def syntax_error(candidate: Candidate) -> str | None:
     for path, text in candidate.files.items():
         if path.endswith(".py"):
             try:
-                if _depth(ast.parse(text, filename=path)) > MAX_DEPTH:
+                if _depth(parse_source(text, filename=path)) > MAX_DEPTH:
                     return f"{path}:1: an expression or block is nested deeper than {MAX_DEPTH} levels; take it apart"
             except SyntaxError as error:
                 return f"{path}:{error.lineno or 1}: {error.msg}"
@@ -94,7 +95,7 @@ def check_sources(candidate: Candidate, level: Literal["full", "upstream"] = "fu
     for path, text in candidate.files.items():
         if path.endswith(".py"):
             try:
-                trees[path] = ast.parse(text, filename=path)
+                trees[path] = parse_source(text, filename=path)
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
     rule_files = {f"{name}.py" for name in candidate.rule_names}

@@ -58,6 +58,10 @@ class Summary(BaseModel):
     """Graphs found to depend on their batch, by the static rules or by running them, enforced or only reported."""
     num_batch_checked: int
     """Graphs that were checked for it and have a batch; the rate of variant ones is of these."""
+    num_batch_not_applicable: int = 0
+    """Graphs that were checked for it and have no batch."""
+    batch_invariance_rate: float | None = None
+    """Share of the checked graphs with a batch that do not depend on it; None: none was checked."""
 
 
 def summarize(verdicts: Iterable[Verdict], *, scoring: Scoring = "passwright", p: float = 0.0) -> Summary:
@@ -72,6 +76,8 @@ def summarize(verdicts: Iterable[Verdict], *, scoring: Scoring = "passwright", p
     incomplete = [verdict.task_id for verdict in verdicts if not is_scored(verdict)]
     # each task fills its own untimed graphs, so that a speedup of one task says nothing about another
     scores = score_verdict([] if incomplete else pooled_graphs(verdicts), scoring, p)
+    variant = [is_batch_variant(graph) for graph in graphs]
+    num_variant, num_checked = variant.count(True), len(variant) - variant.count(None)
     correct = [graph for graph in graphs if graph.outcome is Outcome.CORRECT]
     timed = [graph for graph in correct if graph.speedup is not None]
     return Summary(
@@ -92,8 +98,10 @@ def summarize(verdicts: Iterable[Verdict], *, scoring: Scoring = "passwright", p
         outcomes=dict(Counter(graph.outcome.value for graph in graphs).most_common()),
         violations_by_rule=count_violations(verdicts),
         num_violating_tasks=sum(bool(verdict.all_violations) for verdict in verdicts),
-        num_batch_variant=sum(is_batch_variant(graph) is True for graph in graphs),
-        num_batch_checked=sum(is_batch_variant(graph) is not None for graph in graphs),
+        num_batch_variant=num_variant,
+        num_batch_checked=num_checked,
+        num_batch_not_applicable=sum(has_no_batch(graph) for graph in graphs),
+        batch_invariance_rate=1 - num_variant / num_checked if num_checked else None,
     )
 
 
@@ -104,6 +112,12 @@ def is_batch_variant(graph: GraphVerdict) -> bool | None:
         return True
     outcome = record.get("outcome") if record else None
     return None if outcome in (None, "not applicable") else outcome != "invariant"
+
+
+def has_no_batch(graph: GraphVerdict) -> bool:
+    """Whether the check of batch invariance came to that the graph has no batch."""
+    record = graph.batch_invariance
+    return record is not None and "outcome" in record and is_batch_variant(graph) is None
 
 
 def is_scored(verdict: Verdict) -> bool:

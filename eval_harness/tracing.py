@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from data.graph import Graph
 from data.model_check import load_graph_module
+from data.syntax import parse_source
 from eval_harness.graph_ir import IRGraph, IRNode, Ref
 from eval_harness.graph_values import map_refs
 from eval_harness.ir_execution import on_device, run_node
@@ -48,7 +49,7 @@ def _assigned_names(fn: Callable[..., Any], source: str | None) -> dict[str, str
         return {}
     text = source if source is not None else "".join(linecache.getlines(code.co_filename))
     try:
-        tree = ast.parse(text)
+        tree = parse_source(text)
     except (SyntaxError, ValueError):
         return {}
     short = short_path(code.co_filename)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from data.graph import INPUT_META_FILE, META_CLASS_PREFIX, MODEL_FILE, WEIGHT_META_FILE, Graph, TensorSpec
+from data.syntax import parse_source
 
 MIN_LITERAL = 7
 """Smaller integers in model.py are more often an axis, a stride or a kernel size than the size that is changed."""
@@ -128,7 +129,7 @@ class _Literals(ast.NodeTransformer):
 
 
 def with_literals(source: str, change: Change, size: int) -> str:
-    tree = ast.parse(source)
+    tree = parse_source(source)
     before = ast.dump(tree)
     changed = _Literals(change, size).visit(tree)
     return source if ast.dump(changed) == before else ast.unparse(changed) + "\n"

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-SCHEMA_VERSION = 2
-"""2 added Verdict.disabled_layers, Verdict.from_cache and GraphVerdict.unseen."""
+SCHEMA_VERSION = 3
+"""2 added Verdict.disabled_layers, Verdict.from_cache and GraphVerdict.unseen; 3 added GraphVerdict.num_kernels and
+reference_num_kernels."""
 
 Layer = Literal["source", "structure", "dispatch", "provenance", "behaviour"]
 """An integrity layer."""
@@ -109,6 +110,10 @@ class GraphVerdict(BaseModel):
     """Microseconds a call of the candidate, median over blocks."""
     reference_latency_us: float | None = None
     """Microseconds a call of eager, median over blocks."""
+    num_kernels: float | None = None
+    """GPU kernels (copies and fills counted) that a call of the candidate launches; None on a CPU or untimed."""
+    reference_num_kernels: float | None = None
+    """The same of eager."""
     violations: list[Violation] = []
     batch_invariance: dict[str, Any] | None = None
     unseen: list[UnseenCheck] | None = None
@@ -148,7 +153,7 @@ class Verdict(BaseModel):
     complete: bool
     """False when a graph is UNSTABLE: no score, to be tried again."""
     as_score: float | None = None
-    """AS, the error-aware speedup score (PassNet, section on AS)."""
+    """AS, the error-aware speedup score (PassNet, section on AS). None also where the protocol asked for no timing."""
     as_covered: float | None = None
     """AS with each correct speedup s replaced by b^(1-k) * s^k, k the coverage."""
     es: dict[str, float] = {}

@@ -7,7 +7,6 @@ its own. Private API of torch is used here and in kernel_count.py only. Nothing 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from data.device_mapping import map_devices
 from data.graph import MODEL_FILE, Graph, MalformedGraphError
 from data.inputs import torch_dtype
 from data.model_check import check_model_source
+from data.syntax import parse_source
 
 _PLACEHOLDER = -1
 """Statement index of an argument's node."""
@@ -160,7 +160,7 @@ def _compiled(graph: Graph, statements: Iterable[Statement], device: str) -> Ite
     """Code of each statement, captured devices mapped as load_graph_module() does."""
     on_cuda = "cuda" in graph.model_source or any(spec.device.startswith("cuda") for spec in graph.specs.values())
     for statement in statements:
-        tree = ast.parse("\n".join(statement.lines))
+        tree = parse_source("\n".join(statement.lines))
         tree = map_devices(tree, captured="cuda" if on_cuda else "cpu", target=device)
         yield compile(tree, f"{graph.name}/{MODEL_FILE}", "exec")
 

@@ -24,6 +24,7 @@ from data.graph import GRAPH_HASH_FILE, MODEL_FILE, Graph, MalformedGraphError
 from data.inputs import draw_inputs
 from data.model_check import check_model_source, load_graph_module
 from data.passbench import load_graph, write_graph
+from data.syntax import parse_expression, parse_source
 
 CUSTOM_OPS_DIR = "custom_ops"
 """Beside a graph's files: the source files of the operators that are not PyTorch's own."""
@@ -132,7 +133,7 @@ def _breaks_serializable(graph: Graph) -> Iterator[Finding]:
 
 def _breaks_decomposable(graph: Graph) -> Iterator[Finding]:
     where = f"{graph.name}/{MODEL_FILE}"
-    for node in ast.walk(ast.parse(graph.model_source)):
+    for node in ast.walk(parse_source(graph.model_source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             yield Finding(Constraint.DECOMPOSABLE, f"{where}:{node.lineno}: self.{node.attr} is nested in the graph")
             return
@@ -192,7 +193,7 @@ def _load_with_custom_calls(graph: Graph, device: str) -> torch.nn.Module:
     """
     if not _custom_calls(graph.model_source):
         return load_graph_module(graph, device)
-    tree = map_devices(ast.parse(graph.model_source), captured="cuda", target=device)
+    tree = map_devices(parse_source(graph.model_source), captured="cuda", target=device)
     namespace = {"torch": torch, "device": torch.device, "inf": torch.inf, "nan": torch.nan, "__name__": "graph_module"}
     exec(compile(tree, f"{graph.name}/{MODEL_FILE}", "exec"), namespace)
     return namespace["GraphModule"]()  # type: ignore[operator]
@@ -200,7 +201,7 @@ def _load_with_custom_calls(graph: Graph, device: str) -> torch.nn.Module:
 
 def _custom_calls(source: str) -> set[tuple[str, str]]:
     """(namespace, name) of every operator called that is not PyTorch's own."""
-    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node.func for node in ast.walk(parse_source(source)) if isinstance(node, ast.Call))
     paths = [dotted_name(func).split(".") for func in calls]
     return {(path[2], path[3]) for path in paths if _is_custom(path)}
 
@@ -213,8 +214,8 @@ def _without_custom_calls(graph: Graph) -> Graph:
     """The graph with a call that the static check allows in place of each custom one, arguments as they are."""
     if not _custom_calls(graph.model_source):
         return graph
-    tree = ast.parse(graph.model_source)
+    tree = parse_source(graph.model_source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _is_custom(dotted_name(node.func).split(".")):
-            node.func = ast.parse("torch.stack", mode="eval").body
+            node.func = parse_expression("torch.stack")
     return Graph(graph.name, {**graph.files, MODEL_FILE: ast.unparse(ast.fix_missing_locations(tree))})

@@ -6,7 +6,6 @@ No half-precision captures are written: generalize.py derives those forms by its
 
 from __future__ import annotations
 
-import ast
 import itertools
 import logging
 import shutil
@@ -28,6 +27,7 @@ from data.graph import MODEL_FILE, Graph
 from data.inputs import draw_inputs, torch_dtype
 from data.model_check import check_model_source
 from data.passbench import write_graph
+from data.syntax import parse_source
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def measure_values(graph: Graph, *, seed: int = MEASURE_SEED) -> dict[str, Value
     last_use = {name: indices[-1] for name, indices in program.uses.items()}
     with torch.no_grad():
         for statement in program.statements:
-            tree = map_devices(ast.parse("\n".join(statement.lines)), captured=captured, target="cpu")
+            tree = map_devices(parse_source("\n".join(statement.lines)), captured=captured, target="cpu")
             exec(compile(tree, f"{graph.name}/{MODEL_FILE}", "exec"), namespace, names)
             if statement.target is not None and isinstance(names[statement.target], torch.Tensor):
                 found[statement.target] = measure(names[statement.target])

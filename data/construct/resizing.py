@@ -35,6 +35,7 @@ from data.graph import (
 )
 from data.inputs import draw_inputs, torch_dtype
 from data.model_check import check_model_source, load_graph_module
+from data.syntax import parse_source
 
 DRAW_SEED = 7
 
@@ -78,7 +79,7 @@ class _SideBySide:
     def __init__(self, graph: Graph, shapes: Shapes, changes: Axes) -> None:
         self.graph = graph
         on_cuda = "cuda" in graph.model_source or any(spec.device.startswith("cuda") for spec in graph.specs.values())
-        tree = ast.parse(graph.model_source)
+        tree = parse_source(graph.model_source)
         self.tree = map_devices(tree, captured="cuda" if on_cuda else "cpu", target="cpu")
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.namespace = {"torch": torch, "device": torch.device, "inf": torch.inf, "nan": torch.nan}
@@ -178,7 +179,7 @@ def _resized_meta(text: str, specs: Mapping[str, TensorSpec], shapes: Shapes) ->
     """A meta file with shapes, and the content of small constants, at the new sizes."""
     by_class = {spec.class_name: spec for spec in specs.values()}
     edits = []
-    for node in ast.parse(text).body:
+    for node in parse_source(text).body:
         spec = by_class.get(node.name) if isinstance(node, ast.ClassDef) else None
         if spec is None or shapes[spec.name] == spec.shape:
             continue

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from data.graph import Graph, MalformedGraphError
+from data.syntax import parse_source
 from eval_harness.batch_invariance.axis_reference import Reference, ReferenceRefused, same
 from eval_harness.batch_invariance.row_axis import BatchLayout, RowAxis
 from eval_harness.variant_changes import MIN_LITERAL, Change, rebuilt, resized
@@ -127,7 +128,7 @@ def sources(
 
 
 def _rewritten(source: str, reading: Reading, old: int, new: int, factors: frozenset[int]) -> str:
-    tree = ast.parse(source)
+    tree = parse_source(source)
     followed = _Followed(reading, old, new, factors)
     changed = followed.visit(tree)
     return ast.unparse(changed) + "\n" if followed.count else source

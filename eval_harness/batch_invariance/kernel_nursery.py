@@ -80,7 +80,10 @@ class KernelNursery:
             f"from eval_harness.batch_invariance.kernel_child import main; main({theirs.fileno()})"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=sys.stderr
+            [sys.executable, "-c", code],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # not sys.stderr: a notebook's or a test's has no descriptor
         )
         theirs.close()
         self._is_ready = False

@@ -8,6 +8,9 @@ import traceback
 from eval_harness.candidate_process.rules import CandidateRuleError
 
 MAX_MESSAGE = 2000
+MAX_FRAMES = 4
+MAX_FRAME = 160
+"""Lines of the traceback that are told, and characters of each."""
 _COMPILE_MODULES = ("numba.core.errors", "triton.compiler", "triton.runtime.errors")
 
 
@@ -49,15 +52,29 @@ def _type_name(error: BaseException) -> str:
     return str(type.__dict__["__name__"].__get__(type(error)))[:200]
 
 
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of the error, or of what caused it, that lie in the candidate's files, innermost last."""
+    for item in (error, error.__cause__, error.__context__):
+        frames = traceback.extract_tb(item.__traceback__) if item is not None else []
+        if own := [frame for frame in frames if "/pass_dir/" in frame.filename]:
+            return own
+    return []
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename.rsplit('/pass_dir/', 1)[1]}:{frame.lineno}"
+
+
 def _message(error: BaseException) -> str:
-    where = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if "/pass_dir/" in frame.filename:
-            where = f"{frame.filename.rsplit('/pass_dir/', 1)[1]}:{frame.lineno}: "
+    """ "File.py:line: Type: text", then the last lines of the traceback that are the candidate's own."""
+    own = _own_frames(error)
+    where = f"{_place(own[-1])}: " if own else ""
+    lines = [f"  at {_place(frame)} in {frame.name}: {frame.line or ''}"[:MAX_FRAME] for frame in own[-MAX_FRAMES:]]
     if isinstance(error, CompileFailedError | CandidateRuleError):
         return str(error)[:MAX_MESSAGE]
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)[: 2 * MAX_MESSAGE]).strip()
     if isinstance(error, SystemExit | KeyboardInterrupt):
         text = f"{text} (a pass may not end its process)".strip()
-    return f"{where}{_type_name(error)}: {text}"[:MAX_MESSAGE]
-
+    said = f"{where}{_type_name(error)}: {text}"
+    trace = "\n".join(["", *lines]) if lines else ""
+    return said[: MAX_MESSAGE - len(trace)] + trace

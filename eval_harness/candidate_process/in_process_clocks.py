@@ -66,6 +66,12 @@ def do_bench_us(call: Callable[[], Any]) -> float:
 
 def profiler_us(call: Callable[[], Any], device: torch.device, *, repeats: int) -> float:
     """Microseconds a call of GPU work on all streams."""
+    return profiled(call, device, repeats=repeats)[0]
+
+
+def profiled(call: Callable[[], Any], device: torch.device, *, repeats: int) -> tuple[float, float]:
+    """(microseconds, pieces of GPU work: kernels, copies, fills) a call, on all streams."""
+    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -74,7 +80,10 @@ def profiler_us(call: Callable[[], Any], device: torch.device, *, repeats: int) 
         for _ in range(repeats):
             call()
         synchronize(device)
-    return sum(event.self_device_time_total for event in profiler.key_averages()) / repeats
+    events = profiler.key_averages()
+    work = [event for event in events if event.device_type == DeviceType.CUDA and event.self_device_time_total > 0]
+    total_us = sum(event.self_device_time_total for event in events)
+    return total_us / repeats, sum(event.count for event in work) / repeats
 
 
 def time_in_process(

@@ -225,6 +225,7 @@ class Worker:
         """
         self.outputs.clear()
         self.pulse.add_(1.0)
+        self.inputs.touch()
         self._synchronize()
         return {}
 
@@ -253,9 +254,10 @@ class Worker:
         return {"trials_us": in_process_clocks.host_trials_us(call, self.device, **fields)}
 
     def gpu_time(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Microseconds a call of GPU work on all streams, by the profiler. A claim, recorded beside the clock."""
+        """Microseconds and launches a call of GPU work on all streams, by the profiler. A claim, beside the clock."""
         call = partial(self.graph.run, *self.inputs.tensors[0])
-        return {"gpu_us": in_process_clocks.profiler_us(call, self.device, repeats=message["repeats"])}
+        gpu_us, launches = in_process_clocks.profiled(call, self.device, repeats=message["repeats"])
+        return {"gpu_us": gpu_us, "launches": launches}
 
     def time_in_process(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Microseconds a call by a clock in this process, for `passwright bench clocks`. A claim."""

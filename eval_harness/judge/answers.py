@@ -83,6 +83,6 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "call": {"outputs": _are_outputs, "guard": _is_guard_report, "trace": _is_trace},
     "oracle": {"outputs": _are_outputs},
     "run_trials": {"trials_us": _are_times},
-    "gpu_time": {"gpu_us": _is_number},
+    "gpu_time": {"gpu_us": _is_number, "launches": _is_number},
     "time_in_process": {"us": _is_number},
 }

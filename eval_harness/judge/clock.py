@@ -25,6 +25,7 @@ from eval_harness.judge.correctness import GraphFailure
 from eval_harness.judge.looks import PART_ELEMENTS, Looks, Pair, UnstableError
 from eval_harness.judge.session import Session
 from eval_harness.judge.workers import Worker
+from eval_harness.machine import device_memory_bytes
 from eval_harness.timing import (
     MAX_BLOCK_CALLS,
     PairTiming,
@@ -45,7 +46,9 @@ SHORTEST_BLOCK = 0.75
 GUARDED_SHARE = 0.7
 """Of the clusters, those with a call under the dispatch guard."""
 RING_BYTES = {"cpu": 256 << 20, "cuda": 6 << 30}
-"""Inputs and outputs of a block on one side."""
+"""Inputs and outputs of a block on one side, at most."""
+RING_SHARE = 1 / 8
+"""Of a GPU's memory, at most: both sides have a ring, and eager its temporaries beside it."""
 LOOKED_AT_ELEMENTS = 1 << 20
 """Output elements compared a cluster, beside the block that is delivered in full."""
 MAX_ROUNDS = 3
@@ -164,8 +167,7 @@ class PairedClock:
         A few calls first, which are slow for what surrounds them, then as many as these suggest.
         """
         set_bytes = self._pool.num_bytes + outputs_bytes(self._metas)
-        kind = self._session.bench.device.split(":")[0]
-        max_sets = max(1, min(RING_BYTES[kind] // max(set_bytes, 1), MAX_BLOCK_CALLS))
+        max_sets = max(1, min(ring_bytes(self._session.bench.device) // max(set_bytes, 1), MAX_BLOCK_CALLS))
         num_calls = min(CALIBRATION_SETS, max_sets)
         for _ in range(2):
             self._load(windows, num_calls, fresh=True)
@@ -241,7 +243,9 @@ class PairedClock:
     def _looks_per_cluster(self) -> int:
         """Blocks of a cluster from which an output is looked at: half, unless outputs are large. None knows which."""
         num_elements = sum(min(math.prod(meta.shape), PART_ELEMENTS) for meta in self._metas)
-        return max(1, min(LOOKED_AT_ELEMENTS // max(num_elements, 1), self._session.protocol.pairs_per_cluster // 2))
+        return max(
+            1, min(LOOKED_AT_ELEMENTS // max(num_elements, 1), (self._session.protocol.pairs_per_cluster + 1) // 2)
+        )
 
     def _load(self, windows: InputWindows, num_calls: int, *, fresh: bool) -> None:
         """Fresh content in every set, the same on both sides; whoever runs first is loaded first.
@@ -268,6 +272,13 @@ class PairedClock:
         start = time.perf_counter()
         self._pair.ask(worker, "run_block", order=order)
         return time.perf_counter() - start
+
+
+def ring_bytes(device: str) -> int:
+    """What the input sets and outputs of a block may take on one side."""
+    memory = device_memory_bytes(device)
+    most = RING_BYTES[device.split(":")[0]]
+    return most if memory is None else min(most, int(memory * RING_SHARE))
 
 
 def _with_late_work(clusters: Sequence[Sequence[PairTiming]], looks: Looks) -> list[list[PairTiming]]:

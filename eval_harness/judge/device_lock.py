@@ -26,7 +26,7 @@ def exclusive_use(device: str, on_wait: Callable[[], None] = lambda: None) -> It
     on_wait: called every WAIT_TICK_S meanwhile, from another thread: whoever waits for us must know that we live.
     Re-entering it in one process is not supported and not needed.
     """
-    descriptor = _open_lock(Path(tempfile.gettempdir()) / f"passwright-{_device_key(device)}.lock")
+    descriptor = open_lock(lock_path(device))
     started = time.monotonic()
     try:
         try:
@@ -39,7 +39,25 @@ def exclusive_use(device: str, on_wait: Callable[[], None] = lambda: None) -> It
         os.close(descriptor)
 
 
-def _open_lock(path: Path) -> int:
+def lock_path(device: str) -> Path:
+    """The file whose flock is the device's."""
+    return Path(tempfile.gettempdir()) / f"passwright-{_device_key(device)}.lock"
+
+
+def is_waited_for(path: Path) -> bool | None:
+    """Whether a process waits for the lock of a file. None where the kernel does not list locks (some sandboxes)."""
+    try:
+        inode = path.stat().st_ino
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    if not lines:
+        return None
+    return any(" -> FLOCK " in line and f":{inode} " in line for line in lines)
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of a lock's file, which is made if need be; its flock is the caller's business."""
     # an existing file is opened without O_CREAT: in a sticky folder the kernel refuses that for another user's
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -27,6 +27,8 @@ UPSTREAM_MAX_IQR = 0.2
 UPSTREAM_MAX_REPEATS = 3
 NODE_REPEATS = 15
 GPU_TIME_REPEATS = 20
+KERNEL_COUNT_REPEATS = 2
+"""Where no GPU time is asked for, the count of kernels alone, which hardly varies."""
 MIN_FLOOR = {"cpu": 0.04, "cuda": 0.009}
 """What remains between two equal processes and no interval of one pair can show: where a process's memory lies, for
 one, stays with it. Set by `passwright bench noise`, so that the intervals hold 1 as often as they say."""
@@ -72,11 +74,11 @@ def measure_speedup(
         "latency_us": estimate.latency_us,
         "reference_latency_us": estimate.reference_latency_us,
     }
-    if session.protocol.gpu_time and session.bench.device.startswith("cuda"):
-        fields["gpu_speedup"] = _gpu_speedup(session)
+    if session.bench.device.startswith("cuda"):
+        fields |= _gpu_facts(session, graph)
     if timed.notes:
         fields["message"] = "; ".join(timed.notes)
-    if timed.first_correct_t > first_correct_t:
+    if timed.first_correct_t > first_correct_t and timed.message:  # none within the strict level
         fields["message"] = f"values: in timed calls: {timed.message}"
     return max(first_correct_t, timed.first_correct_t)
 
@@ -112,17 +114,30 @@ def _measure_aa(session: Session, graph: Graph, metas: Sequence[OutputMeta]) -> 
     return max(MIN_FLOOR[session.bench.device.split(":")[0]], deviation if deviation > estimate.half_width else 0.0)
 
 
-def _gpu_speedup(session: Session) -> float | None:
-    """Reference GPU time over candidate GPU time; None where the profiler sees no kernels."""
+def _gpu_facts(session: Session, graph: Graph) -> dict[str, float]:
+    """gpu_speedup (reference GPU time over the candidate's) where it is asked for, and the kernels a call of both.
+
+    Empty where the profiler sees no kernels.
+    """
+    known, with_time = session.bench.num_kernels, session.protocol.gpu_time
+    repeats = GPU_TIME_REPEATS if with_time else KERNEL_COUNT_REPEATS
+    facts: dict[str, float] = {}
     times_us = []
-    for worker in (session.candidate, session.reference):
+    for worker, name in ((session.candidate, "num_kernels"), (session.reference, "reference_num_kernels")):
+        if name == "reference_num_kernels" and not with_time and graph.content_hash in known:
+            facts[name] = known[graph.content_hash]
+            break
         try:
-            answer = worker.ask("gpu_time", timeout_s=session.protocol.graph_timeout_s, repeats=GPU_TIME_REPEATS)
+            answer = worker.ask("gpu_time", timeout_s=session.protocol.graph_timeout_s, repeats=repeats)
         except WorkerFailure as failure:
             log.warning("no GPU time: %s", failure.message)
-            return None
+            return {}
         times_us.append(float(answer["gpu_us"]))
-    return times_us[1] / times_us[0] if min(times_us) > 0 else None
+        facts[name] = float(answer["launches"])
+    known[graph.content_hash] = facts["reference_num_kernels"]
+    if with_time and min(times_us) > 0:
+        facts["gpu_speedup"] = times_us[1] / times_us[0]
+    return facts if min(facts["num_kernels"], facts["reference_num_kernels"]) > 0 else {}
 
 
 def _upstream_clock(session: Session, graph: Graph, fields: dict[str, Any]) -> None:

@@ -52,6 +52,8 @@ class Bench:
     """Content hash -> traced graph."""
     node_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     """Content hash -> eager seconds of each node, for coverage."""
+    num_kernels: dict[str, float] = field(default_factory=dict)
+    """Content hash -> GPU kernels that a call of eager launches."""
     variants: dict[str, VariantSource] = field(default_factory=dict)
     """Content hash -> the graph at shapes outside the task."""
     batch_layouts: dict[str, BatchLayout | NotApplicable] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Bench:
             forgotten = next(iter(self.traced))
             del self.traced[forgotten]
             self.node_seconds.pop(forgotten, None)
+            self.num_kernels.pop(forgotten, None)
             self.oracle_fits.pop(forgotten, None)
         return traced
 

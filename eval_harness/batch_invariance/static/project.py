@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from data.syntax import parse_source
 from eval_harness.batch_invariance.static import sources
 from eval_harness.batch_invariance.static.functions import call_function, instantiate
 from eval_harness.batch_invariance.static.launches import run_kernel
@@ -39,7 +40,7 @@ def load_sources(run: Run, texts: Mapping[str, str]) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of escapes in the candidate's strings
-                tree = ast.parse(text)
+                tree = parse_source(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 1
             run.leave_open(
