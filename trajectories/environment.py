@@ -14,20 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from data.task import Task
 from eval_harness.candidate import Candidate, MalformedCandidateError
 from eval_harness.errors import HarnessError
 from eval_harness.executor import Evaluator
+from eval_harness.feedback import render_feedback
 from eval_harness.presets import EvaluationProtocol, load_protocol
 from eval_harness.retries import draw_seed
 from eval_harness.verdict import Verdict
-from eval_harness.verdict_text import render_feedback
+from trajectories.limits import AgentLimits, Used, exceeded_limit
 from trajectories.prompts import PromptConfig, render_messages
 from trajectories.record import EvaluationRecord, Message, StopReason, ToolCall
 from trajectories.tools import PASS_EVALUATOR, MalformedCallError, clip, edit_files, parse_arguments
-from trajectories.workspace import Workspace
+from trajectories.workspace import Workspace, graph_dir
 
 _POLL_S = 0.5
 """How often a wait for a verdict looks whether the run was cancelled."""
@@ -35,27 +34,6 @@ _POLL_S = 0.5
 
 class AttemptCancelledError(RuntimeError):
     """The run is being closed; the attempt stays unfinished and a resume takes it up."""
-
-
-class AgentLimits(BaseModel):
-    """What one attempt may use."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    max_turns: int = Field(default=50, ge=1)
-    max_evaluations: int | None = Field(default=None, ge=1)
-    """Verdicts an attempt; the attempt ends with the last. An unchanged pass folder costs none."""
-    time_limit_s: float | None = Field(default=7200.0, gt=0)
-    """Wall clock of the attempt, waiting for the evaluator included; looked at between turns."""
-    max_total_tokens: int | None = Field(default=None, ge=1)
-    """Input and output tokens of all answers together, as the endpoint counts them."""
-    max_malformed_in_a_row: int = Field(default=5, ge=1)
-    """Turns in a row without one readable call; then the attempt ends as FORMAT_ERROR."""
-    max_reply_chars: int = Field(default=4_000, ge=200)
-    """Each tool result is clipped to this."""
-    max_harness_retries: int = Field(default=0, ge=0)
-    """An evaluation that failed by our fault, or came back UNSTABLE, is asked for again this often, on top of the
-    executor's own retries."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +66,7 @@ class PassEnvironment:
     """Asked while waiting for a verdict; True raises AttemptCancelledError."""
 
     evaluations: list[EvaluationRecord] = field(default_factory=list, init=False)
-    num_turns: int = field(default=0, init=False)
-    num_tokens: int = field(default=0, init=False)
+    used: Used = field(default_factory=Used, init=False)
     stop_reason: StopReason | None = field(default=None, init=False)
 
     def reset(self) -> list[Message]:
@@ -98,52 +75,58 @@ class PassEnvironment:
             raise RuntimeError("a PassEnvironment serves one attempt; make a new one")
         self.workspace = Workspace(self.task, pass_files=self.pass_files)
         self._started = time.monotonic()
-        self._malformed_in_a_row = 0
         return render_messages(self.task, self.evaluator.device, self.limits.max_turns, self.prompt)
 
     def step(self, message: Message) -> StepResult:
         """Execute one assistant message. Raises HarnessError, AttemptCancelledError."""
         if self.stop_reason is not None:
             raise RuntimeError(f"the attempt has ended ({self.stop_reason}); make a new environment")
-        self.num_turns += 1
+        self.used.num_turns += 1
         if message.usage is not None:
-            self.num_tokens += message.usage.input_tokens + message.usage.output_tokens
+            self.used.num_tokens += message.usage.input_tokens + message.usage.output_tokens
+            self.used.cost_usd += message.usage.cost_usd
         replies, num_malformed = [], 0
-        for call in message.tool_calls:
+        for position, call in enumerate(message.tool_calls):
+            if position >= self.limits.max_calls_a_turn:
+                most = f"not executed: at most {self.limits.max_calls_a_turn} calls in one answer"
+                replies.append(self._reply("tool", most, call))
+                continue
             text, malformed = self._execute(call)
             num_malformed += malformed
             replies.append(self._reply("tool", text, call))
         was_cut = not message.tool_calls and message.finish_reason == "length"
         if was_cut:
             replies.append(self._reply("user", "Your answer was cut off at the token limit. Be shorter; call a tool."))
-        if num_malformed < len(message.tool_calls):
-            self._malformed_in_a_row = 0
+        if num_malformed < min(len(message.tool_calls), self.limits.max_calls_a_turn):  # of those that were executed
+            self.used.malformed_in_a_row = 0
         else:
-            self._malformed_in_a_row += 1
-        self.stop_reason = self._stop_reason(ended=not message.tool_calls and not was_cut)
+            self.used.malformed_in_a_row += 1
+        if not message.tool_calls and not was_cut:
+            self.stop_reason = StopReason.SUBMITTED
+        else:
+            verdicts = [record.verdict for record in self.evaluations]
+            elapsed_s = time.monotonic() - self._started
+            self.stop_reason = exceeded_limit(self.limits, self.used, verdicts, elapsed_s=elapsed_s)
         return StepResult(replies, self.stop_reason is not None, self.stop_reason, num_malformed)
+
+    def evaluate_at_end(self) -> None:
+        """Judge pass_dir as it was left, if it can be judged and has no verdict yet. Raises as step does.
+
+        For attempts that end before they could ask: the verdict is nobody's observation.
+        """
+        self._evaluate_workspace()
 
     def score(self) -> int | None:
         """Index into evaluations of the best one: covered AS, then AS, then the earliest; None if none has a score."""
         return best_index([record.verdict for record in self.evaluations])
 
     @property
+    def num_turns(self) -> int:
+        return self.used.num_turns
+
+    @property
     def turns_left(self) -> int:
         return self.limits.max_turns - self.num_turns
-
-    def _stop_reason(self, *, ended: bool) -> StopReason | None:
-        limits = self.limits
-        if ended:
-            return StopReason.SUBMITTED
-        if self._malformed_in_a_row >= limits.max_malformed_in_a_row:
-            return StopReason.FORMAT_ERROR
-        if limits.max_evaluations is not None and len(self.evaluations) >= limits.max_evaluations:
-            return StopReason.EVALUATION_LIMIT
-        if limits.max_total_tokens is not None and self.num_tokens >= limits.max_total_tokens:
-            return StopReason.TOKEN_LIMIT
-        if limits.time_limit_s is not None and time.monotonic() - self._started >= limits.time_limit_s:
-            return StopReason.TIME_LIMIT
-        return StopReason.TURN_LIMIT if self.turns_left <= 0 else None
 
     def _reply(self, role: str, text: str, call: ToolCall | None = None) -> Message:
         content = f"{text}\nturns left: {self.turns_left}"
@@ -176,7 +159,9 @@ class PassEnvironment:
             return f"no evaluations left: all {max_evaluations} are used"
         verdict = self._known_verdict(candidate) or self._fresh_verdict(candidate)
         self.evaluations.append(EvaluationRecord(turn=self.num_turns, verdict=verdict, files=dict(candidate.files)))
-        return clip(render_feedback(verdict, max_chars=max_chars), max_chars, "the rest is left out")
+        labels = {graph.name: graph_dir(index) for index, graph in enumerate(self.task.graphs)}
+        feedback = render_feedback(verdict, max_chars=max_chars, labels=labels)
+        return clip(feedback, max_chars, "the rest is left out")
 
     def _known_verdict(self, candidate: Candidate) -> Verdict | None:
         position = len(self.evaluations)

@@ -10,11 +10,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from data.task import Task
-from trajectories.record import Message
+from trajectories.record import Message, Usage
 
 
 class PolicyError(RuntimeError):
     """The endpoint failed for good, after its retries: an infrastructure failure, never a score."""
+
+    def __init__(self, message: str, *, lost: Usage | None = None) -> None:
+        """lost: of answers that broke off on the way: paid for, and part of no message."""
+        super().__init__(message)
+        self.lost = lost or Usage()
 
 
 class ContextLimitError(PolicyError):

@@ -7,13 +7,24 @@ which reader it needs.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 from eval_harness.verdict import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 added Message.reasoning_policy and provider_blocks, Usage.cache_write_tokens, and Trajectory.agent_settings,
+agent_state, prompt_version and num_without_reasoning."""
+
+
+def storable(text: str) -> str:
+    """Without halves of surrogate pairs, which broken escapes leave and no file can hold. As many characters."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+Text = Annotated[str, AfterValidator(storable)]
+"""What a policy wrote."""
 
 
 class StopReason(StrEnum):
@@ -24,7 +35,11 @@ class StopReason(StrEnum):
     TURN_LIMIT = "TURN_LIMIT"
     EVALUATION_LIMIT = "EVALUATION_LIMIT"
     """The attempt has used its evaluations."""
+    NO_GAIN = "NO_GAIN"
+    """So many evaluations in a row brought no gain in covered AS (AgentLimits.patience)."""
     TOKEN_LIMIT = "TOKEN_LIMIT"
+    COST_LIMIT = "COST_LIMIT"
+    """The attempt has spent its dollars."""
     TIME_LIMIT = "TIME_LIMIT"
     BUDGET_LIMIT = "BUDGET_LIMIT"
     """The collection's money is spent; a resume with a larger budget goes on with the attempt."""
@@ -49,9 +64,16 @@ class Usage(BaseModel):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    """Of the input tokens, those read from the endpoint's prompt cache."""
+    cache_write_tokens: int = 0
+    """Of the input tokens, those written to it (Anthropic charges them apart)."""
     reasoning_tokens: int = 0
     cost_usd: float = 0.0
     latency_s: float = 0.0
+    num_retries: int = 0
+    """Calls that were tried again; tokens of an answer that broke off half-way are counted above, by estimate."""
+    num_estimated: int = 0
+    """Answers whose tokens are estimated from their length, since the endpoint did not say them."""
 
 
 class ToolCall(BaseModel):
@@ -59,9 +81,9 @@ class ToolCall(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: str
-    name: str
-    arguments: str
+    id: Text
+    name: Text
+    arguments: Text
 
     def to_openai(self) -> dict[str, Any]:
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
@@ -74,15 +96,20 @@ class Message(BaseModel):
 
     role: str
     """system, user, assistant or tool."""
-    content: str = ""
-    reasoning: str | None = None
+    content: Text = ""
+    reasoning: Text | None = None
     """Visible reasoning of an assistant message (`reasoning_content` in OpenAI-compatible endpoints)."""
+    reasoning_policy: Literal["empty", "dropped", "summarised"] | None = None
+    """What was done about an assistant message that showed no reasoning; None: nothing was asked for. A "dropped" one
+    is context and trains no token; a "summarised" one has its `reasoning` from a second question."""
+    provider_blocks: list[dict[str, Any]] | None = None
+    """The provider's own content blocks of an assistant message (signed thinking), sent back to it unchanged."""
     tool_calls: list[ToolCall] = []
-    tool_call_id: str | None = None
-    name: str | None = None
+    tool_call_id: Text | None = None
+    name: Text | None = None
     """Of the tool, in a tool message."""
     usage: Usage | None = None
-    finish_reason: str | None = None
+    finish_reason: Text | None = None
     """Of an assistant message, as the endpoint gave it; "length" means that the answer was cut off."""
     turn: int | None = None
     """1-based; None before the first turn."""
@@ -128,6 +155,13 @@ class Trajectory(BaseModel):
     policy: dict[str, Any]
     """Kind, model name, sampling parameters, terms and licence; never a key."""
     agent: str = "iterative"
+    """Kind of the agent (trajectories/agents/)."""
+    agent_settings: dict[str, Any] = {}
+    """The agent's own configuration."""
+    agent_state: dict[str, Any] = {}
+    """What an agent keeps beside the conversation (an archive, generations); plain data, free for each agent."""
+    prompt_version: str | None = None
+    """PROMPT_VERSION of the templates that wrote the first messages; None in records older than schema 2."""
     protocol: str = "reward"
     device: str = "cpu"
     seed: int = 0
@@ -147,11 +181,24 @@ class Trajectory(BaseModel):
     """Totals."""
     num_turns: int = 0
     num_malformed_calls: int = 0
+    num_without_reasoning: int = 0
+    """Answers that came without visible reasoning, whatever was done about it."""
     started_at: str = ""
     """UTC, ISO 8601."""
     duration_s: float = 0.0
     versions: dict[str, str] = {}
     machine: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_older_versions(cls, data: Any) -> Any:
+        """A record of an older version as one of this version: what it does not say was not there then."""
+        if not isinstance(data, dict) or "schema_version" not in data:
+            return data
+        version = data["schema_version"]
+        if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+            raise ValueError(f"schema_version {version}: this version of Passwright reads 1 to {SCHEMA_VERSION}")
+        return data | {"schema_version": SCHEMA_VERSION}
 
     @property
     def shrinkage(self) -> float | None:

@@ -9,9 +9,10 @@ UserError (a full disk, a wrong key) goes through to the caller, with everything
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from eval_harness.candidate import Candidate
 from eval_harness.errors import HarnessError
@@ -20,7 +21,8 @@ from eval_harness.presets import EvaluationProtocol, load_protocol
 from eval_harness.verdict import Verdict
 from trajectories.environment import PassEnvironment, evaluate_with_retries
 from trajectories.policy import ContextLimitError, Policy, PolicyError
-from trajectories.record import Message, StopReason, Trajectory, Usage
+from trajectories.prompts import PROMPT_VERSION
+from trajectories.record import Message, StopReason, Trajectory, Usage, storable
 from trajectories.tools import TOOLS
 
 
@@ -33,7 +35,10 @@ class RolloutHooks:
     before_answer: Callable[[], StopReason | None] = lambda: None
     """A reason to end the attempt now (the money is spent). May raise AttemptCancelledError."""
     after_answer: Callable[[str, int, Usage], None] = lambda trajectory_id, turn, usage: None
-    """What a new answer cost, before it is stored; not called for answers taken from `earlier`."""
+    """What a new answer cost, before it is stored, or one that broke off for good; not called for answers taken from
+    `earlier`."""
+    cancelled: Callable[[], bool] = lambda: False
+    """Asked while an evaluation is waited for; True raises AttemptCancelledError."""
 
 
 def run_rollout(
@@ -46,18 +51,24 @@ def run_rollout(
     evaluate_finally: bool = True,
     earlier: Trajectory | None = None,
     hooks: RolloutHooks | None = None,
+    agent: Mapping[str, Any] | None = None,
 ) -> Trajectory:
     """Run one attempt. Raises UserError and AttemptCancelledError only; other ends are stop reasons.
 
     final_protocol: of the final evaluation, `strict` by default; evaluate_finally=False leaves it out (GRPO).
     earlier: the unfinished record of this attempt: its answers are gone through again instead of being asked for
         (environment.known_evaluations should be its evaluations). Only for policies that keep no state of their own.
+    agent: kind and settings of the agent whose attempt this is, for the record.
     """
     hooks = hooks or RolloutHooks()
     trajectory = new_trajectory(policy, environment, attempt_index=attempt_index, seed=seed)
+    if agent is not None:
+        trajectory.agent = str(agent["kind"])
+        trajectory.agent_settings = {key: value for key, value in agent.items() if key != "kind"}
     keep = _Keeper(trajectory, environment, hooks, earlier)
     try:
         policy.start(environment.task, attempt_index=attempt_index, seed=seed, device=environment.evaluator.device)
+        trajectory.policy = policy.describe()  # a mixture knows its teacher only now
         trajectory.messages += environment.reset()
         recorded = _recorded_answers(earlier, trajectory)
         stop_reason: StopReason | None = None
@@ -68,6 +79,7 @@ def run_rollout(
                 break
             trajectory.messages.append(answer)
             trajectory.num_turns += 1
+            trajectory.num_without_reasoning += _came_without_reasoning(answer)
             _add_usage(trajectory.usage, answer.usage)
             keep(unless=bool(recorded))  # an answer that was paid for survives a kill during its evaluation
             result = environment.step(answer)
@@ -79,9 +91,10 @@ def run_rollout(
             trajectory.final_verdict = _final_verdict(environment, final_protocol or load_protocol("strict"))
         trajectory.stop_reason = stop_reason
     except PolicyError as error:
-        trajectory.stop_reason, trajectory.error = StopReason.POLICY_ERROR, str(error)
+        trajectory.stop_reason, trajectory.error = StopReason.POLICY_ERROR, storable(str(error))
     except HarnessError as error:
-        trajectory.stop_reason, trajectory.error = StopReason.HARNESS_ERROR, f"{type(error).__name__}: {error}"
+        trajectory.stop_reason = StopReason.HARNESS_ERROR
+        trajectory.error = storable(f"{type(error).__name__}: {error}")
     keep()
     return trajectory
 
@@ -100,6 +113,7 @@ def new_trajectory(policy: Policy, environment: PassEnvironment, *, attempt_inde
         graph_hashes={graph.name: graph.content_hash for graph in task.graphs},
         attempt_index=attempt_index,
         policy=policy.describe(),
+        prompt_version=PROMPT_VERSION,
         protocol=environment.protocol.name,
         device=environment.evaluator.device,
         seed=seed,
@@ -139,8 +153,12 @@ def _ask(policy: Policy, trajectory: Trajectory, hooks: RolloutHooks) -> Message
     asked = time.monotonic()
     try:
         answer = policy.answer(list(trajectory.messages), TOOLS)
-    except ContextLimitError as error:
-        trajectory.error = str(error)
+    except PolicyError as error:
+        if error.lost != Usage():  # no answer came of it, but it was paid for
+            hooks.after_answer(trajectory.trajectory_id, trajectory.num_turns + 1, error.lost)
+        if not isinstance(error, ContextLimitError):
+            raise
+        trajectory.error = storable(str(error))
         return StopReason.CONTEXT_LIMIT
     usage = answer.usage or Usage()
     if not usage.latency_s:
@@ -157,6 +175,10 @@ def _recorded_answers(earlier: Trajectory | None, trajectory: Trajectory) -> lis
     if earlier.messages[: len(trajectory.messages)] != trajectory.messages:
         return []
     return [message for message in earlier.messages if message.role == "assistant"]
+
+
+def _came_without_reasoning(answer: Message) -> bool:
+    return not answer.reasoning or answer.reasoning_policy == "summarised"
 
 
 def _final_verdict(environment: PassEnvironment, protocol: EvaluationProtocol) -> Verdict | None:

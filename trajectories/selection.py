@@ -2,42 +2,45 @@
 
 Presets: `paper` is PassNet's filter, AS > 0.1 on the best verdict that the policy was shown (it lets wrong and crashing
 passes through). `strict`, the default, asks for a fresh strict verdict with every graph CORRECT at
-t = -5, no violation, and a covered AS that is worth learning from.
+t = -5, no violation, and a covered AS that is worth learning from. Then duplicates and quotas: selection_choice.py.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from eval_harness.errors import UserError
 from eval_harness.summary import is_batch_variant
 from eval_harness.verdict import Outcome, Verdict
+from trajectories.ledger import teacher_of
 from trajectories.record import Message, Trajectory
+from trajectories.selection_choice import (
+    TrajectoryDigest,
+    choose,
+    conversation_fingerprint,
+    digest_trajectory,
+)
+from trajectories.selection_config import NearDuplicateConfig, SelectionConfig
 from trajectories.store import is_finished
+
+__all__ = [
+    "NearDuplicateConfig",
+    "SelectedTrajectory",
+    "Selection",
+    "SelectionConfig",
+    "conversation_fingerprint",
+    "cut_after_best",
+    "refusal",
+    "select_one",
+    "select_trajectories",
+    "take",
+]
 
 PAPER_MIN_AS = 0.1
 """PassNet's filter of teacher trajectories."""
-
-
-class SelectionConfig(BaseModel):
-    """What to keep."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    preset: Literal["paper", "strict"] = "strict"
-    min_as_covered: float = Field(default=0.2, ge=0)
-    """`strict` only: a pass that replaces one cheap operator stays below 0.2, whatever its speed."""
-    batch_invariant: bool = False
-    """`strict` only: keep passes alone whose final verdict looked for a dependence on the batch and found none."""
-    best_of: int | None = Field(default=None, ge=1)
-    """Keep at most so many a task, the best first; None keeps all."""
-    drop_duplicates: bool = True
-    """Of attempts with the same messages, which a deterministic policy makes, keep the first."""
 
 
 @dataclass(frozen=True)
@@ -71,26 +74,19 @@ class Selection:
 def select_trajectories(trajectories: Iterable[Trajectory], config: SelectionConfig | None = None) -> Selection:
     """Keep or refuse each trajectory. The order of the input decides between equals."""
     config = config or SelectionConfig()
-    selection = Selection()
-    by_task: dict[str, list[SelectedTrajectory]] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
-    for trajectory in trajectories:
-        reason = refusal(trajectory, config)
-        if reason is None:
-            selected = _select(trajectory, config)
-            fingerprint = (trajectory.task_hash, "\n".join(_fingerprint(message) for message in selected.messages))
-            if not (config.drop_duplicates and fingerprint in seen):
-                seen.add(fingerprint)
-                by_task[trajectory.task_id].append(selected)
-                continue
-            reason = "the same conversation as an earlier attempt"
-        selection.refused[reason] += 1
-    for candidates in by_task.values():
-        candidates.sort(key=lambda selected: (selected.as_covered, selected.as_score), reverse=True)
-        selection.kept += candidates[: config.best_of]
-        if num_dropped := len(candidates) - len(candidates[: config.best_of]):
-            selection.refused[f"not among the best {config.best_of} of its task"] += num_dropped
-    return selection
+    trajectories = list(trajectories)
+    choice = choose([take(trajectory, config) for trajectory in trajectories], config)
+    kept = [select_one(trajectories[index], config) for index in choice.kept]
+    return Selection(kept, choice.refused)
+
+
+def take(trajectory: Trajectory, config: SelectionConfig) -> TrajectoryDigest:
+    """The trajectory's own refusal, or what the choice between the good ones needs to know of it."""
+    reason = refusal(trajectory, config)
+    if reason is not None:
+        return TrajectoryDigest(trajectory.task_id, teacher_of(trajectory.policy), reason)
+    selected = select_one(trajectory, config)
+    return digest_trajectory(trajectory, selected.messages, (selected.as_score, selected.as_covered), config)
 
 
 def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
@@ -105,8 +101,10 @@ def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
     for verdict in (shown, trajectory.final_verdict):
         if verdict is not None and verdict.disabled_layers:
             return f"evaluated with integrity layers switched off ({', '.join(verdict.disabled_layers)})"
+    if not any(message.role == "assistant" for message in cut_after_best(trajectory)[0]):
+        return "no answer of the policy up to its best evaluation"
     if config.preset == "paper":
-        return None if (shown.as_score or 0.0) > PAPER_MIN_AS else f"AS is not above {PAPER_MIN_AS}"
+        return None if PAPER_MIN_AS < (shown.as_score or 0.0) < math.inf else f"AS is not above {PAPER_MIN_AS}"
     return _strict_refusal(trajectory.final_verdict, shown, config)
 
 
@@ -129,7 +127,8 @@ def _strict_refusal(final: Verdict | None, shown: Verdict, config: SelectionConf
             return f"final verdict has a graph that is {graph.outcome}"
     if config.batch_invariant and (reason := _batch_refusal(final)):
         return reason
-    if not final.complete or final.as_covered is None:
+    # a verdict on no graph is right about all of them, and no comparison holds for NaN
+    if not final.graphs or not final.complete or final.as_covered is None or not math.isfinite(final.as_covered):
         return "final verdict has no score"
     if final.as_covered < config.min_as_covered:
         return f"covered AS below {config.min_as_covered:g}"
@@ -144,10 +143,11 @@ def _batch_refusal(final: Verdict) -> str | None:
     return None
 
 
-def _select(trajectory: Trajectory, config: SelectionConfig) -> SelectedTrajectory:
+def select_one(trajectory: Trajectory, config: SelectionConfig) -> SelectedTrajectory:
+    """A good trajectory as a student should see it. Raises UserError for a record without a best evaluation."""
+    messages, cut_reason = cut_after_best(trajectory)
     best = trajectory.best_evaluation
     assert best is not None
-    messages, cut_reason = cut_after_best(trajectory)
     verdict = trajectory.evaluations[best].verdict if config.preset == "paper" else trajectory.final_verdict
     assert verdict is not None
     return SelectedTrajectory(trajectory, messages, cut_reason, verdict.as_score or 0.0, verdict.as_covered or 0.0)
@@ -166,11 +166,3 @@ def cut_after_best(trajectory: Trajectory) -> tuple[list[Message], str]:
         return [*kept, rest[0]], "the policy stopped after its best evaluation"
     num_turns = sum(message.role == "assistant" for message in rest)
     return kept, f"{num_turns} {'turn' if num_turns == 1 else 'turns'} after the best evaluation cut off"
-
-
-def _fingerprint(message: Message) -> str:
-    """What a student would see of a message; call ids, usage and verdict figures in tool results aside."""
-    if message.role == "tool":
-        return "tool"
-    calls = [(call.name, call.arguments) for call in message.tool_calls]
-    return repr((message.role, message.content, message.reasoning, calls))

@@ -1,25 +1,25 @@
-"""TrajectoryStore: the folder of one collection, runs/collect/<name>/. Plain files, each written whole or not at all.
+"""TrajectoryStore: the folder of one collection, runs/collect/<name>/. Plain files; a kill leaves none half written.
 
-    manifest.json               what is collected: configuration, its hash, task hashes, versions
-    trajectories/<id>.json      one attempt, rewritten after every turn
-    ledger.jsonl                one line an answer: what it cost (ledger.py)
-    summary.json                written at the end of a run; its absence says nothing else
+    manifest.json                   what is collected: configuration, its hash, task hashes, shard, versions
+    trajectories/<id>.json          one attempt
+    trajectories/<id>.turns.jsonl   what a running attempt has added to it since (journal.py)
+    ledger.jsonl                    one line an answer: what it cost (ledger.py)
+    index.jsonl                     one line an attempt, found again from the records (collect_index.py)
+    progress.jsonl                  one line a minute (progress.py)
+    summary.json, costs.json        written at the end of a run; their absence says nothing else
 
-A file is written beside its place, synced and renamed, so a kill or a full disk leaves the old one as it was. One
-process at a time may write to a collection (flock on `lock`).
+A record is written beside its place, synced and renamed. One process at a time may write to a collection (flock on
+`lock`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import fcntl
 import hashlib
 import json
 import logging
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -28,17 +28,20 @@ from pydantic import ValidationError
 
 from eval_harness.errors import UserError
 from eval_harness.machine import describe_versions
+from trajectories.journal import Journal, journal_path, remove_left_over, with_journal
 from trajectories.record import INFRASTRUCTURE_STOPS, SCHEMA_VERSION, StopReason, Trajectory
+from trajectories.store_files import TEMPORARY, disk_errors, write_atomically
+
+__all__ = ["TrajectoryStore", "disk_errors", "load_trajectories", "load_trajectory", "write_atomically"]
 
 logger = logging.getLogger(__name__)
 
 MANIFEST_FILE = "manifest.json"
 SUMMARY_FILE = "summary.json"
+COSTS_FILE = "costs.json"
 LEDGER_FILE = "ledger.jsonl"
 LOCK_FILE = "lock"
 TRAJECTORIES_DIR = "trajectories"
-_TEMPORARY = ".tmp-"
-_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 TAKEN_UP_AGAIN = INFRASTRUCTURE_STOPS | {StopReason.BUDGET_LIMIT}
 """Stops that a resume does not count as finished."""
@@ -51,16 +54,26 @@ class TrajectoryStore:
         """Does not touch the disk; see open_for_writing, or just read."""
         self.root = Path(root)
         self._lock: IO[str] | None = None
+        self._journals: dict[str, Journal] = {}
 
-    def open_for_writing(self, identity: Mapping[str, Any], *, resume: bool = True) -> None:
+    def open_for_writing(
+        self,
+        identity: Mapping[str, Any],
+        *,
+        resume: bool = True,
+        shard: str | None = None,
+        upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda config: config,
+    ) -> None:
         """Create the collection, or take it up again.
 
-        identity: the configuration and task hashes that make two runs the same collection, as plain data.
-        Raises UserError: another process writes to it; it holds another configuration; it exists and resume is False.
+        identity: the configuration and task hashes that make two runs the same collection, as plain data. shard: "i/n"
+        when the folder holds this share of it. upgrade: an identity that an older version wrote, as this one would.
+        Raises UserError: another process writes to it; it holds another configuration or shard; it exists and resume
+        is False.
         """
         with disk_errors(self.root):
             (self.root / TRAJECTORIES_DIR).mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self.lock()
         identity_hash = hash_identity(identity)
         path = self.root / MANIFEST_FILE
         if path.exists():
@@ -68,29 +81,37 @@ class TrajectoryStore:
             if not resume:
                 self.close()
                 raise UserError(f"{self.root}: holds a collection already; resume it, or choose another folder")
-            if manifest.get("config_hash") != identity_hash:
+            stored = manifest.get("config", {})
+            if manifest.get("config_hash") != identity_hash and hash_identity(upgrade(stored)) != identity_hash:
                 self.close()
-                changed = _changed_keys(manifest.get("config", {}), json.loads(json.dumps(identity)))
+                changed = _changed_keys(dict(upgrade(stored)), json.loads(json.dumps(identity)))
                 raise UserError(
                     f"{path}: was begun with another configuration ({', '.join(changed[:4]) or 'unknown'} changed); "
                     "put it back, or collect into another folder"
                 )
+            if manifest.get("shard") != shard:
+                self.close()
+                begun = f"with --shard {manifest['shard']}" if manifest.get("shard") else "without --shard"
+                raise UserError(f"{path}: was begun {begun}; go on like that, or collect into another folder")
         else:
             manifest = {
                 "schema_version": SCHEMA_VERSION,
                 "config": dict(identity),
                 "config_hash": identity_hash,
+                "shard": shard,
                 "versions": describe_versions(),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             write_atomically(path, json.dumps(manifest, indent=1, ensure_ascii=False))
-        for leftover in self.root.rglob(f".*{_TEMPORARY}*"):  # of a process that was killed while it wrote
+        for leftover in self.root.rglob(f".*{TEMPORARY}*"):  # of a process that was killed while it wrote
             leftover.unlink(missing_ok=True)
+        remove_left_over(self.root / TRAJECTORIES_DIR)
 
     def close(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        self._journals.clear()
 
     def path(self, trajectory_id: str) -> Path:
         """Where an attempt is stored; ids with unusual characters get a readable name and a hash."""
@@ -100,8 +121,21 @@ class TrajectoryStore:
         return self.root / TRAJECTORIES_DIR / f"{name}.json"
 
     def write(self, trajectory: Trajectory) -> None:
-        """Raises UserError if the disk is full; the file on disk is then the one before."""
-        write_atomically(self.path(trajectory.trajectory_id), trajectory.model_dump_json(indent=1))
+        """Keep the record as it is now. While the attempt runs, a change costs what it adds.
+
+        Raises UserError if the disk is full; what was kept before is then still there.
+        """
+        path, journal = self.path(trajectory.trajectory_id), self._journals.get(trajectory.trajectory_id)
+        if trajectory.stop_reason is None and journal is not None and journal.continues_to(trajectory):
+            journal.append(trajectory)
+            return
+        text = trajectory.model_dump_json(indent=1)
+        write_atomically(path, text)
+        journal_path(path).unlink(missing_ok=True)
+        if trajectory.stop_reason is None:
+            self._journals[trajectory.trajectory_id] = Journal(path, trajectory, text)
+        else:
+            self._journals.pop(trajectory.trajectory_id, None)
 
     def load(self, trajectory_id: str) -> Trajectory | None:
         """The record, or None if the attempt has not begun."""
@@ -110,8 +144,12 @@ class TrajectoryStore:
 
     def __iter__(self) -> Iterator[Trajectory]:
         """Every stored record, by file name."""
-        for path in sorted((self.root / TRAJECTORIES_DIR).glob("*.json")):
+        for path in self.record_paths():
             yield load_trajectory(path)
+
+    def record_paths(self) -> list[Path]:
+        """The files of all records, sorted."""
+        return sorted((self.root / TRAJECTORIES_DIR).glob("*.json"))
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -120,10 +158,14 @@ class TrajectoryStore:
             raise UserError(f"{path}: missing; {self.root} is not a folder that `passwright collect` wrote")
         return _read_json(path)
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
+    def write_summary(self, summary: Mapping[str, Any], costs: Mapping[str, Any] | None = None) -> None:
+        """summary.json, and costs.json where the answers cost something to tell."""
         write_atomically(self.root / SUMMARY_FILE, json.dumps(summary, indent=1, ensure_ascii=False))
+        if costs is not None:
+            write_atomically(self.root / COSTS_FILE, json.dumps(costs, indent=1, ensure_ascii=False))
 
-    def _take_lock(self) -> None:
+    def lock(self) -> None:
+        """Keep other processes from writing to the collection, until close. Raises UserError if one does."""
         self._lock = (self.root / LOCK_FILE).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,11 +180,12 @@ def is_finished(trajectory: Trajectory) -> bool:
 
 
 def load_trajectory(path: Path) -> Trajectory:
-    """Read one record. Raises UserError naming the file."""
-    data = _read_json(path)
+    """Read one record, with what a running attempt has added to it. Raises UserError naming the file."""
+    text = _read_text(path)
+    data = with_journal(path, text, _parse_json(path, text))
     version = data.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema_version {version}; this version of Passwright reads {SCHEMA_VERSION}")
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        raise UserError(f"{path}: schema_version {version}; this version of Passwright reads 1 to {SCHEMA_VERSION}")
     try:
         return Trajectory.model_validate(data)
     except ValidationError as error:
@@ -163,51 +206,21 @@ def hash_identity(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file by its new text, synced. Raises UserError if the disk is full, with the old file untouched."""
-    temporary = path.with_name(f".{path.name}{_TEMPORARY}{os.getpid()}")
-    with disk_errors(path):
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _sync_folder(path.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-
-
-@contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a disk that is full or not writable into a UserError that names the path and the cure."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise UserError(
-                f"{path}: the disk is full; free some space, then run the same command again: it goes on from there"
-            ) from error
-        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another folder by --out") from error
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Without it a rename can be lost in a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _read_json(path: Path) -> dict[str, Any]:
+    return _parse_json(path, _read_text(path))
+
+
+def _read_text(path: Path) -> str:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except (ValueError, OSError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); restore it or remove it") from None
+
+
+def _parse_json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({error}); restore it or remove it") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object; restore it or remove it")

@@ -1,4 +1,4 @@
-"""The two tools of an agent: their JSON schemas in OpenAI's form, the reading of a call, and file_editor's execution.
+"""The two tools of an agent: their JSON schemas in OpenAI's form, and the reading of a call.
 
     file_editor    {"command": "view", "path": "graphs/0/model.py"}                  also "view_range": [first, last]
                    {"command": "create", "path": "pass_dir/Fuse.py", "file_text": "..."}   creates or overwrites
@@ -7,19 +7,20 @@
                    {"command": "undo", "path": ...}                                  takes back that file's last edit
     pass_evaluator {}    judges pass_dir as it is now; its result is the text of the verdict
 
-Which paths there are: see workspace.py. pass_evaluator needs the evaluator and is executed by environment.py. A
-malformed call (unknown tool, not JSON, a wrong argument) is a MalformedCallError; a well-formed call that fails (no
+Which paths there are: workspace.py; what file_editor does: file_editor.py; pass_evaluator is run by environment.py.
+A malformed call (unknown tool, not JSON, a wrong argument) is a MalformedCallError; a well-formed call that fails (no
 such file) is an observation like any other. Both are answered with what was wrong; only the first is a format error.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from trajectories.record import ToolCall
+from trajectories.file_editor import COMMANDS
+from trajectories.record import ToolCall, storable
 from trajectories.workspace import Workspace, WorkspaceError
 
 FILE_EDITOR = "file_editor"
@@ -35,8 +36,20 @@ _COMMAND_ARGUMENTS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 """Command -> arguments that it needs, arguments that it may have; path goes with each."""
 
+_EXAMPLES = {
+    "view": '{"command": "view", "path": "graphs/0/model.py"}',
+    "create": '{"command": "create", "path": "pass_dir/Fuse.py", "file_text": "..."}',
+    "str_replace": '{"command": "str_replace", "path": "pass_dir/Fuse.py", "old_str": "...", "new_str": "..."}',
+    "insert": '{"command": "insert", "path": "pass_dir/Fuse.py", "insert_line": 0, "insert_text": "..."}',
+    "undo": '{"command": "undo", "path": "pass_dir/Fuse.py"}',
+}
+"""What a malformed call is told to write."""
+_TYPE_NAMES = {"string": "a string", "integer": "an integer", "array": "a list of integers"}
+_MAX_SHOWN = 80
+"""Characters of what the agent wrote that an error repeats."""
+
 _ARGUMENT_SCHEMAS: dict[str, dict[str, Any]] = {
-    "command": {"type": "string", "enum": list(_COMMAND_ARGUMENTS)},
+    "command": {"type": "string", "enum": list(COMMANDS)},
     "path": {"type": "string"},
     "file_text": {"type": "string", "description": "create: the whole text"},
     "old_str": {"type": "string", "description": "str_replace: must occur exactly once"},
@@ -72,45 +85,69 @@ TOOLS: list[dict[str, Any]] = [
 
 
 class MalformedCallError(ValueError):
-    """A tool call that cannot be read; the text says what was wrong, for the agent."""
+    """A tool call that cannot be read; the text says what was wrong and how to write it, for the agent."""
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """The call's arguments, checked against its schema. Raises MalformedCallError."""
+    """The call's arguments, checked against its schema. Raises MalformedCallError, and nothing else."""
     if call.name not in (FILE_EDITOR, PASS_EVALUATOR):
-        raise MalformedCallError(f"no tool {call.name!r}; the tools are {FILE_EDITOR} and {PASS_EVALUATOR}")
+        nearest = difflib.get_close_matches(call.name[:_MAX_SHOWN], (FILE_EDITOR, PASS_EVALUATOR, *COMMANDS), n=1)
+        hint = f"the tools are {FILE_EDITOR} and {PASS_EVALUATOR}"
+        if nearest:
+            is_command = nearest[0] in COMMANDS
+            hint = f"write {FILE_EDITOR} {_EXAMPLES[nearest[0]]}" if is_command else f"did you mean {nearest[0]!r}?"
+        raise MalformedCallError(f"no tool {_shown(call.name)}; {hint}")
     try:
         arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
-        raise MalformedCallError(f"{call.name}: the arguments are not JSON: {error}") from None
+    except json.JSONDecodeError as error:
+        raise MalformedCallError(f"{call.name}: the arguments are not JSON: {_json_fault(error)}") from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; thousands of brackets
+        raise MalformedCallError(f"{call.name}: the arguments are not JSON: {_shown(str(error))}") from None
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
-        raise MalformedCallError(f"{call.name}: the arguments must be a JSON object, not {type(arguments).__name__}")
+        raise MalformedCallError(f"{call.name}: the arguments must be a JSON object, not {_json_type(arguments)}")
     # null stands for "not given": some endpoints fill in every property of the schema
     arguments = {name: value for name, value in arguments.items() if value is not None}
+    # an escape such as \\ud800 is JSON, and half a character that no file can hold
+    arguments = {name: storable(value) if isinstance(value, str) else value for name, value in arguments.items()}
     if call.name == PASS_EVALUATOR:
         if arguments:
-            raise MalformedCallError(f"{PASS_EVALUATOR} takes no arguments; it judges pass_dir as it is")
+            raise MalformedCallError(f"{PASS_EVALUATOR} takes no arguments; it judges pass_dir as it is: write {{}}")
         return arguments
     return _check_editor_arguments(arguments)
 
 
 def _check_editor_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     command = arguments.get("command")
-    if not isinstance(command, str) or command not in _COMMAND_ARGUMENTS:
-        raise MalformedCallError(f"{FILE_EDITOR}: command {command!r}; choose one of {', '.join(_COMMAND_ARGUMENTS)}")
+    if not isinstance(command, str) or command not in COMMANDS:
+        if command is None:
+            raise MalformedCallError(f"{FILE_EDITOR}: 'command' is missing; choose one of {', '.join(COMMANDS)}")
+        nearest = difflib.get_close_matches(str(command)[:_MAX_SHOWN], COMMANDS, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise MalformedCallError(
+            f"{FILE_EDITOR}: no command {_shown(command)}; {hint}choose one of {', '.join(COMMANDS)}"
+        )
     needed, optional = _COMMAND_ARGUMENTS[command]
-    for name in ("path", *sorted(needed)):
-        if name not in arguments:
-            raise MalformedCallError(f"{FILE_EDITOR} {command}: argument {name!r} is missing")
-    for name, value in arguments.items():
+    allowed = needed | optional | {"command", "path"}
+    example = f"; write {_EXAMPLES[command]}"
+    for name in arguments:
         if name not in _ARGUMENT_SCHEMAS:
-            raise MalformedCallError(f"{FILE_EDITOR}: unknown argument {name!r}")
-        if name not in needed | optional | {"command", "path"} and value not in ("", 0, []):
-            raise MalformedCallError(f"{FILE_EDITOR} {command}: argument {name!r} does not belong to it")
+            nearest = difflib.get_close_matches(name[:_MAX_SHOWN], sorted(allowed), n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else example
+            raise MalformedCallError(f"{FILE_EDITOR} {command}: unknown argument {_shown(name)}{hint}")
+    missing = [name for name in ("path", *sorted(needed)) if name not in arguments]
+    if missing:
+        names = " and ".join(map(repr, missing))
+        raise MalformedCallError(
+            f"{FILE_EDITOR} {command}: {names} {'is' if len(missing) == 1 else 'are'} missing{example}"
+        )
+    for name, value in arguments.items():
+        if name not in allowed and value not in ("", 0, []):
+            raise MalformedCallError(f"{FILE_EDITOR} {command}: argument {name!r} does not belong to it{example}")
         if not _has_type(value, _ARGUMENT_SCHEMAS[name]["type"]):
-            raise MalformedCallError(f"{FILE_EDITOR} {command}: {name!r} must be {_ARGUMENT_SCHEMAS[name]['type']}")
+            wanted = _TYPE_NAMES[_ARGUMENT_SCHEMAS[name]["type"]]
+            raise MalformedCallError(f"{FILE_EDITOR} {command}: {name!r} must be {wanted}, not {_json_type(value)}")
     return arguments
 
 
@@ -122,10 +159,44 @@ def _has_type(value: Any, schema_type: str) -> bool:
     return isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value)
 
 
+def _json_type(value: Any) -> str:
+    """What a JSON value is called, such as "the string '3'"."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return f"the number {_shown(value)}"
+    if isinstance(value, str):
+        return f"the string {_shown(value)}"
+    return f"the list {_shown(value)}" if isinstance(value, list) else "an object"
+
+
+def _json_fault(error: json.JSONDecodeError) -> str:
+    """What is wrong, the text around it, and the usual cure."""
+    text, at = error.doc, error.pos
+    said = f"{error.msg.lower()} at character {at} of {len(text)}, near {_shown(text[max(0, at - 20) : at + 20])}"
+    if at >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+        return f"{said}; the text ends too early: close every string and bracket, or write less in one call"
+    if error.msg.startswith("Invalid control"):
+        return f"{said}; write a new line in a string as \\n"
+    if error.msg.startswith("Invalid \\escape"):
+        return f"{said}; write a backslash as \\\\"
+    if text[at : at + 1] == "'":
+        return f"{said}; strings and names stand in double quotes"
+    if error.msg.startswith("Extra data"):
+        return f"{said}; one call holds one object"
+    return said
+
+
+def _shown(value: Any) -> str:
+    """A short printable form of what the agent wrote."""
+    text = ascii(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 4]}...{text[-1]}"
+
+
 def edit_files(workspace: Workspace, arguments: Mapping[str, Any], *, max_chars: int = MAX_REPLY_CHARS) -> str:
     """Execute one file_editor call whose arguments parse_arguments has checked; the reply, clipped to max_chars."""
     try:
-        reply = _COMMANDS[arguments["command"]](workspace, arguments)
+        reply = COMMANDS[arguments["command"]](workspace, arguments)
     except WorkspaceError as error:
         reply = f"error: {error}"
     return clip(reply, max_chars, "view_range shows the rest")
@@ -139,59 +210,3 @@ def clip(text: str, max_chars: int, hint: str) -> str:
     kept = text[: max(0, max_chars - len(note))]
     newline = kept.rfind("\n")
     return (kept[:newline] if newline > len(kept) // 2 else kept) + note[:max_chars]
-
-
-def _view(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    path = arguments["path"]
-    if not workspace.exists(path) and workspace.is_dir(path):
-        return "\n".join(workspace.list_dir(path)) or f"{path} is empty"
-    lines = workspace.read(path).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    first, last = 1, len(lines)
-    if arguments.get("view_range"):
-        view_range = arguments["view_range"]
-        if len(view_range) != 2:
-            raise WorkspaceError("view_range is [first, last]")
-        first, last = view_range[0], len(lines) if view_range[1] == -1 else min(view_range[1], len(lines))
-        if not 1 <= first <= max(last, 1) or first > len(lines):
-            raise WorkspaceError(f"view_range {view_range}: the file has lines 1 to {len(lines)}")
-    return "\n".join(f"{number}\t{lines[number - 1]}" for number in range(first, last + 1)) or f"{path} is empty"
-
-
-def _create(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    existed = workspace.exists(arguments["path"])
-    path = workspace.write(arguments["path"], arguments["file_text"])
-    return f"{'overwrote' if existed else 'created'} {path}"
-
-
-def _str_replace(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    text, old = workspace.read(arguments["path"]), arguments["old_str"]
-    if not old:
-        raise WorkspaceError("old_str is empty; use insert to add text")
-    if text.count(old) != 1:
-        found = "does not occur" if text.count(old) == 0 else f"occurs {text.count(old)} times"
-        raise WorkspaceError(f"old_str {found} in {arguments['path']}; it must occur exactly once")
-    path = workspace.write(arguments["path"], text.replace(old, arguments.get("new_str", "")))
-    return f"edited {path} at line {text[: text.index(old)].count(chr(10)) + 1}"
-
-
-def _insert(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    lines, after = re.findall(r"[^\n]*\n|[^\n]+", workspace.read(arguments["path"])), arguments["insert_line"]
-    if not 0 <= after <= len(lines):
-        raise WorkspaceError(f"insert_line {after}: the file has {len(lines)} lines; 0 is its top")
-    text = arguments["insert_text"]
-    if after < len(lines) and not text.endswith("\n"):
-        text += "\n"
-    if after and not lines[after - 1].endswith("\n"):
-        lines[after - 1] += "\n"
-    path = workspace.write(arguments["path"], "".join([*lines[:after], text, *lines[after:]]))
-    return f"edited {path} after line {after}"
-
-
-def _undo(workspace: Workspace, arguments: Mapping[str, Any]) -> str:
-    text = workspace.undo(arguments["path"])
-    return f"{arguments['path']} is gone again" if text is None else f"{arguments['path']} is as before its last edit"
-
-
-_COMMANDS = {"view": _view, "create": _create, "str_replace": _str_replace, "insert": _insert, "undo": _undo}

@@ -139,13 +139,13 @@ def clean_path(path: str) -> str:
     if len(path) > MAX_PATH_CHARS:
         raise WorkspaceError(f"path of {len(path)} characters; at most {MAX_PATH_CHARS}")
     if path.startswith(("/", "~")) or "\\" in path:
-        raise WorkspaceError(f"{path!r}: give a path relative to the workspace, such as {PASS_DIR}/Fuse.py")
+        raise WorkspaceError(f"{path!a}: give a path relative to the workspace, such as {PASS_DIR}/Fuse.py")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     for part in parts:
         if part == "..":
-            raise WorkspaceError(f"{path!r}: '..' leaves the workspace; give a path such as {PASS_DIR}/Fuse.py")
+            raise WorkspaceError(f"{path!a}: '..' leaves the workspace; give a path such as {PASS_DIR}/Fuse.py")
         if not _PART.fullmatch(part):
-            raise WorkspaceError(f"{path!r}: file names may hold letters, digits, '_', '-' and '.' only")
+            raise WorkspaceError(f"{path!a}: file names may hold letters, digits, '_', '-' and '.' only")
     return "/".join(parts)
 
 

@@ -1,1 +1,1 @@
-"""Pages: HTML that opens anywhere: one file, no network. render.py renders, charts.py draws, the rest says what of."""
+"""Pages: HTML that opens from disk, with no network: the report, one file; the viewer, a folder. See README.md."""

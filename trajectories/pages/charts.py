@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup, escape
 
 NUM_COLOURS = 6
-"""--series-0 .. --series-5 in base.html.j2; lines also differ by their dashes."""
+"""--series-0 .. --series-5 in style.css.j2; lines also differ by their dashes."""
 _DASHES = ("none", "7 4", "2 4", "10 4 2 4", "12 6", "4 2")
 _WIDTH, _LINE_HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 28, 44
@@ -39,8 +39,13 @@ def bar_chart(values: Mapping[str, float | None], *, label: str) -> Markup:
     return _svg(parts, len(values) * (_BAR + _BAR_GAP), label)
 
 
-def line_chart(series: Mapping[str, Points], *, label: str, x_label: str, y_label: str) -> Markup:
-    """One line a series over common axes; y starts at 0 where no value is negative. Empty series are left out."""
+def line_chart(
+    series: Mapping[str, Points], *, label: str, x_label: str, y_label: str, with_dots: bool = False
+) -> Markup:
+    """One line a series over common axes; y starts at 0 where no value is negative. Empty series are left out.
+
+    with_dots: also a dot at each point, for a few points that were measured one by one.
+    """
     series = {name: points for name, points in series.items() if points}
     if not series:
         return Markup("")
@@ -70,9 +75,9 @@ def line_chart(series: Mapping[str, Points], *, label: str, x_label: str, y_labe
         parts.append(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
         )
-        if len(points) == 1:
-            x, y = place(*points[0])
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
+        if with_dots or len(points) == 1:
+            places = [place(*point) for point in points]
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
     middle = _LEFT + plot_width / 2
     parts.append(f'<text x="{middle:.0f}" y="{_LINE_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
     parts.append(f'<text x="{_LEFT - 8}" y="14">{escape(y_label)}</text>')

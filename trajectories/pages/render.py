@@ -1,7 +1,8 @@
 """render_page: the shared Jinja2 templates to one self-contained HTML text.
 
 Everything that a template prints is escaped (models write task names, messages and code that end up here); an unknown
-name in a template is an error. Only charts.py makes markup, and it escapes its labels itself.
+name in a template is an error. Only charts.py, code.py, prose.py and verdict_card.py make markup; they escape what they
+are given.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from trajectories.pages.code import code_block, diff_block, language_of, shortened, visible
+from trajectories.pages.prose import prose_html
 
 TEMPLATES_DIR = Path(__file__).parent / "templates"
 
@@ -29,9 +34,18 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printed,
+        auto_reload=False,  # a look at the disk for each of thousands of cards
     )
     environment.filters |= {"percent": format_percent, "figure": format_figure, "pretty": format_json}
+    environment.filters |= {"code": code_block, "diff": diff_block, "prose": prose_html, "language": language_of}
+    environment.filters |= {"shortened": shortened, "visible": visible}
     return environment
+
+
+def _printed(value: Any) -> Any:
+    """Text with its control characters made visible; Jinja escapes it afterwards."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(value)
 
 
 def format_percent(share: float | None) -> str:

@@ -2,6 +2,9 @@
 
 expert        built in, rule based, no network          expert.py
 openai        any OpenAI-compatible endpoint            openai.py
+anthropic     Anthropic's Messages API                  anthropic.py
+vllm          a vLLM server of one's own                vllm.py
+mixture       several teachers by weight                mixture.py
 scripted      a list of answers, for tests              scripted.py
 replay        a stored trajectory or a pass folder      replay.py
 transformers  a local checkpoint; training/student.py hands its factory in, since this room imports no torch
@@ -13,19 +16,23 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from eval_harness.errors import UserError
+from trajectories.policies import mixture
 from trajectories.policy import Policy
 
+_Config = TypeVar("_Config", bound=BaseModel)
 PolicyFactory = Callable[[Mapping[str, Any]], Policy]
 """Settings without `kind` -> a new policy; called once an attempt, so what is heavy is to be shared inside it."""
 
 _BUILT_IN = {
     "expert": ("trajectories.policies.expert", "ExpertPolicy", None),
     "openai": ("trajectories.policies.openai", "OpenAIPolicy", "OpenAIPolicyConfig"),
+    "anthropic": ("trajectories.policies.anthropic", "AnthropicPolicy", "AnthropicPolicyConfig"),
+    "vllm": ("trajectories.policies.vllm", "VLLMPolicy", "VLLMPolicyConfig"),
     "scripted": ("trajectories.policies.scripted", "ScriptedPolicy", "ScriptedPolicyConfig"),
     "replay": ("trajectories.policies.replay", "ReplayPolicy", "ReplayPolicyConfig"),
 }
@@ -42,8 +49,11 @@ def make_policy(settings: Mapping[str, Any], *, factories: Mapping[str, PolicyFa
     factories = factories or {}
     if kind in factories:
         return factories[kind](own)
+    if kind == mixture.KIND:
+        config = _validated(mixture.MixturePolicyConfig, own, kind)
+        return mixture.MixturePolicy(config, lambda teacher: make_policy(teacher, factories=factories))
     if kind not in _BUILT_IN:
-        known = sorted({*_BUILT_IN, *factories})
+        known = sorted({*_BUILT_IN, mixture.KIND, *factories})
         nearest = difflib.get_close_matches(kind, known, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(known)}"
         raise UserError(f"policy.kind: {kind!r} is unknown; {hint}")
@@ -61,7 +71,7 @@ def make_policy(settings: Mapping[str, Any], *, factories: Mapping[str, PolicyFa
     return policy_class(_validated(getattr(module, config_name), own, kind))
 
 
-def _validated(config_class: type[BaseModel], settings: Mapping[str, Any], kind: str) -> BaseModel:
+def _validated(config_class: type[_Config], settings: Mapping[str, Any], kind: str) -> _Config:
     try:
         return config_class.model_validate(dict(settings))
     except ValidationError as error:
@@ -69,4 +79,5 @@ def _validated(config_class: type[BaseModel], settings: Mapping[str, Any], kind:
         key = ".".join(str(part) for part in first["loc"])
         nearest = difflib.get_close_matches(key, config_class.model_fields, n=1)
         hint = f"; did you mean {nearest[0]!r}?" if first["type"] == "extra_forbidden" and nearest else ""
-        raise UserError(f"policy.{key} ({kind}): {first['msg']}{hint}") from None
+        place = f"policy.{key}" if key else "policy"
+        raise UserError(f"{place} ({kind}): {first['msg']}{hint}") from None

@@ -140,6 +140,8 @@ class ExpertPolicy:
             return "numba has no half types, so a helper widens them and rounds as the dtype would."
         if path == "maths.py":
             return "Loops over math.exp do not vectorise; a polynomial does."
+        if path.startswith("choice"):
+            return "One pattern serves operands of several ranks; this function picks the kernel for them."
         rules = [rule for rule in plan.rules if f"{rule.name}.py" == path]
         if not rules:
             return f"One kernel for {' and '.join(plan.summary)}; the rules share it."

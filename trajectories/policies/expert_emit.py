@@ -33,7 +33,8 @@ class Emitter:
 
     templates: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, lowering: Lowering, slip: Slip | None = None) -> None:
+    def __init__(self, lowering: Lowering, slip: Slip | None = None, roots: Sequence[Expr] = ()) -> None:
+        """roots: what is written, if not all outputs of the lowering."""
         self.lowering, self.slip = lowering, slip or Slip()
         self.memo: dict[tuple[int, Index], str] = {}
         self.depths: dict[str, int] = {}
@@ -44,9 +45,8 @@ class Emitter:
         self.num_names = 0
         self.num_outer = 0
         """Loops outside the innermost one."""
-        self.uses = Counter(
-            id(arg) for expr in self.all_exprs([output.expr for output in lowering.outputs]) for arg in expr.args
-        )
+        roots = roots or [output.expr for output in lowering.outputs]
+        self.uses = Counter(id(arg) for expr in self.all_exprs(roots) for arg in expr.args)
 
     # ---- what a subclass provides
 
@@ -68,6 +68,10 @@ class Emitter:
 
     def concatenated(self, expr: Expr, index: Index) -> str:
         raise NotImplementedError
+
+    def special(self, expr: Expr, index: Index) -> str:
+        """Kinds that only some languages have: padding, windows, running sums."""
+        raise OutsideFamiliesError(f"{expr.fn or expr.kind} is outside my families here")
 
     # ---- shared
 
@@ -124,8 +128,12 @@ class Emitter:
             text = self.load_gathered(expr, index)
         elif expr.kind == "cat":
             text = self.concatenated(expr, index)
-        else:
+        elif expr.kind == "iota":
+            text = self.counted(expr, index)
+        elif expr.kind == "pointwise":
             text = self.pointwise(expr, index)
+        else:
+            text = self.special(expr, index)
         if self.is_inline or expr.kind == "reduce":
             return text
         if self.uses[id(expr)] > 1 or (self.uses[id(expr)] and len(text) > MAX_INLINE):
@@ -133,31 +141,41 @@ class Emitter:
         self.memo[key] = text
         return text
 
+    def counted(self, expr: Expr, index: Index) -> str:
+        """An element of arange."""
+        start, step, _ = expr.data
+        text = index[0] if step == "1" else f"{index[0]} * {step}"
+        return text if start == "0" else f"({text} + {start})"
+
     def load_gathered(self, expr: Expr, index: Index) -> str:
+        """data of a gather: the table's axis, and whether the indices have the result's shape (torch.gather)."""
         ids, table = expr.args
-        if table.kind != "leaf":
-            raise OutsideFamiliesError("a gather from a computed table is outside my families")
-        row = self.at(ids, index[: ids.rank])
+        axis, is_elementwise = expr.data
+        after = axis + (1 if is_elementwise else ids.rank)
+        row = self.at(ids, index if is_elementwise else index[axis:after])
         if self.depth(row) <= self.num_outer and not self.is_inline:
             row = self.name(row)
-        return self.load_row(table, (row, *index[ids.rank :]), expr)
+        place = (*index[:axis], row, *index[after:])
+        return self.load_row(table, place, expr) if table.kind == "leaf" else self.at(table, place)
 
     def load_row(self, table: Expr, index: Index, expr: Expr) -> str:
         """One element of a gathered row."""
         return self.load(table.fn, index, table)
 
     def pointwise(self, expr: Expr, index: Index) -> str:
+        if expr.fn not in self.templates:
+            raise OutsideFamiliesError(f"{expr.fn} is outside my families on this device")
         template = self.slip.templates.get(expr.fn, self.templates[expr.fn])
         texts = []
         for position, arg in enumerate(expr.args):
-            text = self.at(arg, broadcast_index(arg, expr.shapes, index))
+            text = self.at(arg, broadcast_index(arg, expr.shapes, index, self.dim))
             is_condition = expr.fn == "where" and position == 0
             if expr.is_float and not is_condition and (arg.kind == "literal" or not arg.is_float):
                 text = self.as_float(text)
             texts.append(text)
         inner = max((self.depth(text) for text in texts), default=0)
         for position, arg in enumerate(expr.args):
-            text, own = texts[position], broadcast_index(arg, expr.shapes, index)
+            text, own = texts[position], broadcast_index(arg, expr.shapes, index, self.dim)
             is_repeated = template.count(f"{{{position}}}") > 1
             is_invariant = arg.kind == "pointwise" and inner > self.num_outer >= self.depth(text)
             if (is_repeated or is_invariant) and not _NAME.fullmatch(text) and not self.is_inline:
@@ -168,14 +186,14 @@ class Emitter:
         text = template.format(*texts)
         return self.round(text, expr.rounding) if expr.rounding and not self.slip.forgets_rounding else text
 
-    def name(self, text: str) -> str:
+    def name(self, text: str, hint: str = "") -> str:
         """A temporary for the text, the same one for the same text while the loops around it are open."""
         if _NAME.fullmatch(text):
             return text
         if text in self.named:
             return self.named[text]
-        name = f"t{self.num_names}"
-        self.num_names += 1
+        name = hint if hint and hint not in self.depths else f"{hint and hint + '_'}t{self.num_names}"
+        self.num_names += name != hint
         depth = self.depth(text)
         self.depths[name] = depth
         self.assign(name, strip_parentheses(text), depth)

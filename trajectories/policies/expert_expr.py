@@ -13,7 +13,10 @@ from trajectories.policies.expert_shapes import Shapes
 
 @dataclass(eq=False)
 class Expr:
-    """One scalar expression. kind: leaf, literal, pointwise, reduce, remap, cat, gather."""
+    """One scalar expression.
+
+    kind: leaf, literal, iota, pointwise, reduce, scan, window, remap, cat, pad, gather.
+    """
 
     kind: str
     shapes: Shapes
@@ -33,7 +36,7 @@ class Expr:
         return self._level
 
     def __post_init__(self) -> None:
-        self._level = max((arg.level for arg in self.args), default=0) + (self.kind == "reduce")
+        self._level = max((arg.level for arg in self.args), default=0) + (self.kind in ("reduce", "scan"))
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Leaf:
     text: str
     """The wrapper's expression."""
     expr: Expr
+    node: int
+    """The program node that it is."""
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Output:
     """The graph's shapes, where the kernel writes with an axis split in two."""
     order: tuple[int, ...] = ()
     """Its axes from the slowest to the fastest in memory."""
+    chain: tuple[int, ...] = ()
+    """Nodes of views that leave it contiguous: it is allocated in the shape after them."""
 
     @property
     def is_permuted(self) -> bool:
@@ -81,7 +88,9 @@ class Region:
     indices: tuple[int, ...]
     """Which statements, in order."""
     inputs: list[str]
+    """Keys of the values that the statements read from outside."""
     outputs: list[str]
+    """Keys of the values that are needed outside."""
     literals: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     """Names of the wrapper's literal arguments -> value for each program."""
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trajectories.policies.expert_expr import Expr
-from trajectories.policies.expert_ir import OutsideFamiliesError
 from trajectories.policies.expert_shapes import Shapes, axis_blocks
 
 Index = tuple[str, ...]
@@ -18,7 +17,7 @@ def sizes(shapes: Shapes, axis: int) -> tuple[int, ...]:
     return tuple(shape[axis] for shape in shapes)
 
 
-def broadcast_index(arg: Expr, shapes: Shapes, index: Index) -> Index:
+def broadcast_index(arg: Expr, shapes: Shapes, index: Index, dim: Dim) -> Index:
     """Index of an operand that is broadcast to the result's shapes."""
     offset = len(shapes[0]) - arg.rank
     result = []
@@ -28,10 +27,8 @@ def broadcast_index(arg: Expr, shapes: Shapes, index: Index) -> Index:
             result.append(text)
         elif set(have) == {1}:
             result.append("0")
-        elif arg.kind == "leaf":
-            result.append(f"{text} % {arg.fn}.shape[{axis}]")
-        else:
-            raise OutsideFamiliesError("an operand is broadcast in some graphs only")
+        else:  # in some graphs only
+            result.append(f"({text} % {dim(have, arg.shapes, axis)})")
     return tuple(result)
 
 
@@ -45,7 +42,7 @@ def source_index(expr: Expr, index: Index, dim: Dim) -> Index:
     if expr.fn == "squeeze":
         return (*index[: data[0]], "0", *index[data[0] :])
     if expr.fn in ("expand", "expand_as"):
-        return broadcast_index(source, expr.shapes, index)
+        return broadcast_index(source, expr.shapes, index, dim)
     if expr.fn == "roll":
         return tuple(
             _rolled(text, data[axis], dim(sizes(expr.shapes, axis), source.shapes, axis))
@@ -53,8 +50,16 @@ def source_index(expr: Expr, index: Index, dim: Dim) -> Index:
             else text
             for axis, text in enumerate(index)
         )
+    if expr.fn == "repeat":
+        offset = len(index) - source.rank
+        return tuple(
+            _repeated(index[offset + axis], expr.shapes, source.shapes, axis, dim) for axis in range(source.rank)
+        )
+    if expr.fn == "repeat_interleave":
+        axis, count = data
+        return (*index[:axis], f"({index[axis]} // {count})", *index[axis + 1 :])
     if expr.fn == "getitem":
-        return _slice_index(data, index)
+        return _slice_index(data, index, source.shapes, dim)
     return _reshape_index(expr.shapes, source.shapes, index, dim)
 
 
@@ -64,17 +69,33 @@ def _rolled(text: str, shift: str, size: str) -> str:
     return f"({text} {back} + {size}) % {size}"
 
 
-def _slice_index(items: Sequence[Any], index: Index) -> Index:
-    result, rest = [], list(index)
+def _repeated(text: str, shapes: Shapes, source: Shapes, axis: int, dim: Dim) -> str:
+    have = sizes(source, axis)
+    if set(have) == {1}:
+        return "0"
+    if have == sizes(shapes, axis + len(shapes[0]) - len(source[0])):
+        return text
+    return f"({text} % {dim(have, source, axis)})"
+
+
+def _slice_index(items: Sequence[Any], index: Index, source: Shapes, dim: Dim) -> Index:
+    """items: None for a new axis, ("int", text) for a chosen element, ("slice", start, step)."""
+    result: list[str] = []
+    rest = list(index)
     for item in items:
         if item is None:
             rest.pop(0)
-        elif item[0] == "int":
-            result.append(item[1])
+            continue
+        start = item[1]
+        if start.startswith("-"):  # from the end
+            axis = len(result)
+            start = f"{dim(sizes(source, axis), source, axis)} - {start[1:]}"
+        if item[0] == "int":
+            result.append(start if start.isidentifier() or start.isdigit() else f"({start})")
         else:
             text = rest.pop(0)
             text = text if item[2] == 1 else f"{text} * {item[2]}"
-            result.append(text if item[1] == "0" else f"({text} + {item[1]})")
+            result.append(text if start == "0" else f"({text} + {start})")
     return (*result, *rest)
 
 

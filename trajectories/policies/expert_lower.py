@@ -11,122 +11,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trajectories.policies.expert_expr import Expr, Leaf, Output, Region, number_text
+from trajectories.policies.expert_facts import RegionFacts
 from trajectories.policies.expert_ir import (
-    BINARY,
-    CASTS,
-    COMPARE,
-    FLOATS,
-    REDUCE,
     SAME,
-    UNARY,
     VIEWS,
     Node,
     OutsideFamiliesError,
     Ref,
 )
 from trajectories.policies.expert_shapes import Shapes, broadcast
-from trajectories.policies.expert_strides import memory_order
+from trajectories.policies.expert_strides import has_order, is_contiguous, memory_order
 
-SHIFT = {"float32": 0, "float16": 13, "bfloat16": 16}
-"""Bits of a float32 mantissa that the dtype lacks."""
-FUSIBLE = (
-    BINARY
-    | COMPARE
-    | UNARY
-    | CASTS
-    | SAME
-    | VIEWS
-    | (REDUCE - {"var"})
-    | {
-        "softmax",
-        "log_softmax",
-        "layer_norm",
-        "rms_norm",
-        "batch_norm",
-        "group_norm",
-        "roll",
-        "cat",
-        "embedding",
-        "where",
-        "masked_fill",
-    }
-)
+_FLAT_VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous"}
+"""Views that leave the order of the elements as it is."""
 
 
-class Lowering:
+class Lowering(RegionFacts):
     """Expressions of one region."""
 
-    def __init__(self, region: Region) -> None:
-        self.region, self.programs = region, region.programs
-        self.leaves: list[Leaf] = []
+    def __init__(self, region: Region, *, indexes_in_kernel: bool = False) -> None:
+        """indexes_in_kernel: views of inputs are index arithmetic of the kernel, not calls in the wrapper."""
+        self.indexes_in_kernel = indexes_in_kernel
+        super().__init__(region)
         self.outputs: list[Output] = []
-        self.roundings: dict[str, str] = {}
-        """Name in the kernel (s, s1, ...) -> the wrapper's expression."""
         self._exprs: dict[int, Expr] = {}
-        self._main = region.programs[0]
-        self._inputs = {self._main.variables[name]: name for name in region.inputs}
         for name in region.outputs:
             self._add_output(name)
-
-    # ---- facts over the programs of the group
-
-    def node(self, index: int) -> Node:
-        return self._main.nodes[index]
-
-    def shapes(self, index: int) -> Shapes:
-        return tuple(program.nodes[index].shape or () for program in self.programs)
-
-    def dtypes(self, index: int) -> tuple[str, ...]:
-        return tuple(str(program.nodes[index].dtype) for program in self.programs)
-
-    def literal(self, values: Sequence[Any], *, text: Callable[[Any], str] = repr) -> str:
-        """The literal as text, or the name of a wrapper argument where the programs differ in it."""
-        if all(value == values[0] and type(value) is type(values[0]) for value in values):
-            return text(values[0])
-        for name, known in self.region.literals.items():
-            if known == tuple(values):
-                return name
-        name = f"k{len(self.region.literals)}"
-        self.region.literals[name] = tuple(values)
-        return name
-
-    def dtype_text(self, dtypes: tuple[str, ...]) -> str:
-        """The wrapper's expression for a dtype: fixed, or that of an input that has it in every graph."""
-        for index, name in self._inputs.items():
-            if self.dtypes(index) == dtypes and (len(set(dtypes)) > 1 or dtypes[0] != "float32"):
-                return f"{name}.dtype"
-        if len(set(dtypes)) == 1:
-            return f"torch.{dtypes[0]}"
-        raise OutsideFamiliesError(f"a value has the dtypes {dtypes}, which no input of the region has")
-
-    def rounding(self, dtypes: tuple[str, ...]) -> str | None:
-        """Name of the kernel's rounding parameter; None where no rounding is needed."""
-        if any(dtype not in SHIFT for dtype in dtypes):
-            if any(dtype in FLOATS for dtype in dtypes):
-                raise OutsideFamiliesError("float64 is outside my families")
-            return None
-        inputs = [index for index in self._inputs if self.dtypes(index) == dtypes]
-        if set(dtypes) == {"float32"} and not self._follows_input(inputs):
-            return None
-        text = (
-            self.dtype_text(dtypes)
-            if len(set(dtypes)) > 1 or set(dtypes) != {"float32"}
-            else (f"{self._inputs[inputs[0]]}.dtype")
-        )
-        for name, known in self.roundings.items():
-            if known == text:
-                return name
-        name = f"s{len(self.roundings) or ''}"
-        self.roundings[name] = text
-        return name
-
-    def _follows_input(self, inputs: list[int]) -> bool:
-        """Whether float32 here is the inputs' own dtype rather than what a cast made of it (all graphs float32)."""
-        casts = any(
-            node.op in CASTS and node.is_float and node.statement in self.region.indices for node in self._main.nodes
-        )
-        floats = [index for index in self._inputs if self.node(index).is_float]
-        return bool(inputs) and not casts and all(set(self.dtypes(index)) == {"float32"} for index in floats)
 
     # ---- outputs
 
@@ -155,9 +65,23 @@ class Lowering:
             raise OutsideFamiliesError("an output is only a view of an input; there is nothing to compute")
         merged = self.shapes(index) if is_merged else None
         orders = {memory_order(program.nodes, index) for program in self.programs}
-        if len(orders) > 1 or (merged is not None and orders != {tuple(range(len(merged[0])))}):
+        orders = {order for order in orders if all(has_order(p.nodes, index, order) for p in self.programs)}
+        if not orders or (merged is not None and tuple(range(len(merged[0]))) not in orders):
             raise OutsideFamiliesError("the memory layout of a result differs from graph to graph")
-        self.outputs.append(Output(f"o{len(self.outputs)}", expr, index, suffix, dtype, merged, orders.pop()))
+        output = Output(f"o{len(self.outputs)}", expr, index, suffix, dtype, merged, min(orders))
+        if self.indexes_in_kernel and not output.is_permuted and self._is_flat(chain):
+            output.suffix, output.chain = "", tuple(chain)
+        self.outputs.append(output)
+
+    def _is_flat(self, chain: Sequence[int]) -> bool:
+        """Whether views of a result are contiguous, so that it can be allocated in its last shape."""
+        if any(self.node(view).op not in _FLAT_VIEWS for view in chain):
+            return False
+        return not any(self.is_strided(view) for view in chain)
+
+    def is_strided(self, index: int) -> bool:
+        """Whether eager's value is not contiguous in some graph."""
+        return not all(is_contiguous(program.nodes, index) for program in self.programs)
 
     def _is_own(self, index: int) -> bool:
         return index not in self._inputs and self.node(index).op != "input"
@@ -174,7 +98,8 @@ class Lowering:
 
     def expr(self, index: int) -> Expr:
         if index not in self._exprs:
-            self._exprs[index] = self._leaf(index) if self._is_view_of_input(index) else self._lower(index)
+            is_leaf = index in self._inputs if self.indexes_in_kernel else self._is_view_of_input(index)
+            self._exprs[index] = self._leaf(index) if is_leaf else self._lower(index)
         return self._exprs[index]
 
     def _leaf(self, index: int) -> Expr:
@@ -187,7 +112,7 @@ class Lowering:
         number = sum(leaf.text.startswith(self._inputs[at]) and leaf.text != self._inputs[at] for leaf in self.leaves)
         name += str(number) if text and number else ""
         expr = Expr("leaf", self.shapes(index), fn=name, is_float=self.node(index).is_float)
-        self.leaves.append(Leaf(name, self._inputs[at] + text, expr))
+        self.leaves.append(Leaf(name, self._inputs[at] + text, expr, index))
         return expr
 
     def _view_text(self, index: int) -> str:

@@ -6,7 +6,6 @@ feedback names an outcome that the mistake explains; a mistake that the evaluato
 
 from __future__ import annotations
 
-import ast
 import difflib
 import json
 import random
@@ -15,9 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from data.graph import Graph
+from data.syntax import parse_source
 from eval_harness.candidate import MANIFEST_FILE
 from trajectories.policies.expert_emit import Slip
-from trajectories.policies.expert_pass import PassPlan, RuleText, plan_pass, rule_source
+from trajectories.policies.expert_pass import PassPlan, plan_pass
+from trajectories.policies.expert_rules import RuleText, rule_source
 
 MAX_EDITS = 4
 """Replacements in one file before rewriting it is simpler."""
@@ -187,7 +188,7 @@ def _wrong_formula(plan: PassPlan, graphs: Sequence[Graph], device: str, rng: ra
 
 def _is_python(text: str | None) -> bool:
     try:
-        ast.parse(text or "")
+        parse_source(text or "")
     except SyntaxError:
         return False
     return True

@@ -5,6 +5,8 @@ Half types reach the kernel as float32 (half.py widens them) and are rounded aft
 
 from __future__ import annotations
 
+import itertools
+
 from trajectories.policies.expert_emit import Emitter, Slip, strip_parentheses
 from trajectories.policies.expert_expr import Expr, Output
 from trajectories.policies.expert_formulas import NUMBA
@@ -46,9 +48,10 @@ class NumbaEmitter(Emitter):
 
     def kernel(self, name: str) -> str:
         """The kernel's source. Raises OutsideFamiliesError."""
-        reductions = [
-            expr for expr in self.all_exprs([output.expr for output in self.lowering.outputs]) if expr.kind == "reduce"
-        ]
+        exprs = list(self.all_exprs([output.expr for output in self.lowering.outputs]))
+        if any(expr.kind == "scan" for expr in exprs):
+            raise OutsideFamiliesError("a running sum is outside my families here")
+        reductions = [expr for expr in exprs if expr.kind == "reduce"]
         text: list[str] = []
         if reductions:
             text += self._nest(self.lowering.outputs, reductions)
@@ -62,6 +65,8 @@ class NumbaEmitter(Emitter):
     def _nest(self, outputs: list[Output], reductions: list[Expr]) -> list[str]:
         space, axes = self._space(outputs, reductions)
         rank = len(space[0])
+        if rank == 0:
+            raise OutsideFamiliesError("a result without dimensions is outside my families here")
         inner = axes or (rank - 1,)
         variables = ["j" if axis == rank - 1 and axis in inner else f"i{axis}" for axis in range(rank)]
         self.outer = [variables[axis] for axis in range(rank) if axis not in inner]
@@ -169,7 +174,7 @@ class NumbaEmitter(Emitter):
         for output in outputs:
             if output.expr.shapes == space:
                 continue
-            names = iter(self.outer)
+            names = itertools.chain(self.outer, itertools.repeat(""))
             index = tuple(
                 "0"
                 if set(sizes(output.expr.shapes, axis)) == {1}
@@ -178,6 +183,8 @@ class NumbaEmitter(Emitter):
                 else next(names)
                 for axis in range(output.expr.rank)
             )
+            if "" in index or next(names):
+                raise OutsideFamiliesError("a result of another shape than its reductions leave")
             text = strip_parentheses(self.at(output.expr, index))
             self.lines[-1].append(f"{output.name}[{', '.join(index) or '()'}] = {text}")
 

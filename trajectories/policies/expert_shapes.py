@@ -1,7 +1,4 @@
-"""PyTorch's rules of shapes and dtypes, as far as the expert knows them.
-
-What it does not know keeps the shape None, and everything that needs such a node stays outside the expert's passes.
-"""
+"""Shape arithmetic by PyTorch's rules: promotion, broadcasting, views, and how views regroup dimensions."""
 
 from __future__ import annotations
 
@@ -9,22 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trajectories.policies.expert_ir import (
-    BINARY,
-    CASTS,
-    COMPARE,
-    FLOATS,
-    REDUCE,
-    ROWWISE,
-    SAME,
-    UNARY,
-    VIEWS,
-    Dtype,
-    Node,
-    OutsideFamiliesError,
-    Ref,
-    argument,
-)
+from trajectories.policies.expert_ir import FLOATS, Dtype, Node, OutsideFamiliesError, Ref, argument
 
 _FLOAT_RANK = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _INT_RANK = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4}
@@ -68,126 +50,23 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return result
 
 
-def infer(node: Node, nodes: list[Node]) -> None:
-    """Set shape and dtype of a node from its operands; leave None where the operation is not known."""
-    refs = [nodes[arg.node] for arg in node.args if isinstance(arg, Ref)]
-    if any(ref.shape is None for ref in refs):
-        return
-    op, first = node.op, refs[0] if refs else None
-    if op in BINARY or op in COMPARE:
-        node.shape = broadcast(*(ref.shape for ref in refs if ref.shape is not None))
-        node.dtype = "bool" if op in COMPARE else promote(nodes, list(node.args))
-        if op == "div" and node.dtype not in FLOATS:
-            node.dtype = "float32"
-        if node.kwargs:
-            node.shape = None  # alpha=, rounding_mode=: not among the families
-    elif op == "where" and len(node.args) == 3:
-        node.shape = broadcast(*(ref.shape for ref in refs if ref.shape is not None))
-        node.dtype = promote(nodes, list(node.args[1:]))
-    elif op == "masked_fill" and first is not None:
-        node.shape, node.dtype = broadcast(first.shape or (), refs[1].shape or ()), first.dtype
-    elif op == "cat":
-        _infer_cat(node, nodes)
-    elif first is None:
-        return
-    elif op in UNARY or op in ROWWISE:
-        node.shape, node.dtype = first.shape, first.dtype
-        wanted = node.kwargs.get("dtype")
-        if op in ("softmax", "log_softmax") and isinstance(wanted, Dtype):
-            node.dtype = wanted.name
-    elif op in SAME:
-        node.shape, node.dtype = first.shape, first.dtype
-        if op == "dropout" and (node.kwargs.get("training", argument(node, 2, "training", True)) is not False):
-            node.shape = None
-    elif op in CASTS:
-        node.shape = first.shape
-        node.dtype = _cast_dtype(node, refs)
-    elif op in VIEWS:
-        node.dtype = first.dtype
-        node.shape = view_shape(node, nodes)
-    elif op == "roll":
-        node.shape, node.dtype = first.shape, first.dtype
-    elif op in REDUCE:
-        _infer_reduce(node, first)
-    elif op == "embedding" and len(refs) == 2:
-        node.shape, node.dtype = (*(refs[0].shape or ()), (refs[1].shape or (0,))[-1]), refs[1].dtype
-    else:
-        _infer_primitive(node, refs)
-
-
-def _cast_dtype(node: Node, refs: list[Node]) -> str | None:
-    fixed = {
-        "float": "float32",
-        "half": "float16",
-        "bfloat16": "bfloat16",
-        "int": "int32",
-        "long": "int64",
-        "bool": "bool",
-    }
-    if node.op in fixed:
-        return fixed[node.op]
-    if len(refs) == 2:
-        return refs[1].dtype
-    for value in (*node.args[1:], *node.kwargs.values()):
-        if isinstance(value, Dtype) and value.name != "device":
-            return value.name
-    return refs[0].dtype
-
-
-def _infer_cat(node: Node, nodes: list[Node]) -> None:
-    parts = [nodes[ref.node] for ref in node.args[0]]
-    if any(part.shape is None for part in parts):
-        return
-    shapes = [list(part.shape or ()) for part in parts]
-    axis = argument(node, 1, "dim", 0) % len(shapes[0])
-    shapes[0][axis] = sum(shape[axis] for shape in shapes)
-    node.shape, node.dtype = tuple(shapes[0]), promote(nodes, list(node.args[0]))
+def is_integer(dtype: str | None) -> bool:
+    """Whether it is bool or an integer type."""
+    return dtype in _INT_RANK
 
 
 def reduce_axes(node: Node, rank: int) -> tuple[int, ...]:
-    axes = argument(node, 1, "dim", None)
-    axes = argument(node, 1, "axis", axes) if axes is None else axes
+    """The axes that a reduction runs over; norms have their order in between."""
+    position = 2 if node.op in ("linalg_vector_norm", "norm") else 1
+    axes = argument(node, position, "dim", None)
+    axes = argument(node, position, "axis", axes) if axes is None else axes
     if axes is None or axes == ():
         return tuple(range(rank))
     return tuple(sorted(axis % rank for axis in (axes if isinstance(axes, tuple) else (axes,))))
 
 
-def _infer_reduce(node: Node, first: Node) -> None:
-    shape = first.shape or ()
-    axes = reduce_axes(node, len(shape))
-    keep = argument(node, 2, "keepdim", False)
-    node.shape = tuple(1 if i in axes else d for i, d in enumerate(shape) if keep or i not in axes)
-    wanted = node.kwargs.get("dtype")
-    node.dtype = wanted.name if isinstance(wanted, Dtype) else first.dtype
-    if node.op == "sum" and node.dtype in _INT_RANK:
-        node.dtype = "int64"
-    if node.op == "var":
-        node.shape = None
-
-
-def _infer_primitive(node: Node, refs: list[Node]) -> None:
-    """Vendor primitives: only their shapes matter, for what follows them."""
-    shapes = [ref.shape or () for ref in refs]
-    node.dtype = refs[0].dtype
-    if node.op == "linear" and len(shapes) >= 2:
-        node.shape = (*shapes[0][:-1], shapes[1][0])
-    elif node.op in ("matmul", "bmm") and len(shapes) == 2 and min(map(len, shapes)) >= 2:
-        node.shape = (*broadcast(shapes[0][:-2], shapes[1][:-2]), shapes[0][-2], shapes[1][-1])
-    elif node.op == "attention":
-        node.shape = (*shapes[0][:-1], shapes[2][-1])
-    elif node.op == "conv2d" and len(shapes) >= 2 and len(shapes[0]) == 4:
-        stride, padding, dilation = (
-            argument(node, position, name, default)
-            for position, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1))
-        )
-        if padding == "same":
-            node.shape = (shapes[0][0], shapes[1][0], *shapes[0][2:])
-        elif not isinstance(padding, str):
-            spatial = []
-            for axis in (0, 1):
-                s, p, d = (v[axis % len(v)] if isinstance(v, tuple) else v for v in (stride, padding, dilation))
-                spatial.append((shapes[0][2 + axis] + 2 * p - d * (shapes[1][2 + axis] - 1) - 1) // s + 1)
-            node.shape = (shapes[0][0], shapes[1][0], *spatial)
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    return tuple(1 if i in axes else d for i, d in enumerate(shape) if keepdim or i not in axes)
 
 
 def view_shape(node: Node, nodes: list[Node]) -> tuple[int, ...] | None:
@@ -213,11 +92,20 @@ def view_shape(node: Node, nodes: list[Node]) -> tuple[int, ...] | None:
         axis = argument(node, 1, "dim") % (rank + 1)
         return (*source[:axis], 1, *source[axis:])
     if op == "squeeze":
-        if len(rest) != 1 or source[rest[0]] != 1:
+        rest = (node.kwargs["dim"],) if "dim" in node.kwargs else rest
+        if len(rest) != 1:
             return None
+        if source[rest[0]] != 1:
+            return source
         return tuple(d for i, d in enumerate(source) if i != rest[0] % rank)
+    if op == "select":
+        axis = argument(node, 1, "dim") % rank
+        return (*source[:axis], *source[axis + 1 :])
+    if op == "narrow":
+        axis, length = argument(node, 1, "dim") % rank, argument(node, 3, "length")
+        return (*source[:axis], length, *source[axis + 1 :])
     if op == "expand":
-        sizes = list(rest)
+        sizes = list(node.kwargs.get("size", rest))
         offset = len(sizes) - rank
         return tuple(source[i - offset] if size == -1 else size for i, size in enumerate(sizes))
     if op == "expand_as":

@@ -15,12 +15,28 @@ Strides = tuple[int, ...]
 
 
 def memory_order(nodes: Sequence[Node], index: int) -> tuple[int, ...]:
-    """The axes of a node's value from the slowest to the fastest in memory."""
-    node = nodes[index]
-    strides, shape = node_strides(nodes, index), node.shape or ()
-    if strides == contiguous(shape):
-        return tuple(range(len(shape)))
-    return tuple(sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis)))
+    """The axes of a node's value from the slowest to the fastest in memory; in their own order if that is possible."""
+    shape = nodes[index].shape or ()
+    own = tuple(range(len(shape)))
+    if has_order(nodes, index, own):
+        return own
+    strides = node_strides(nodes, index)
+    # the stride of an axis of one element says nothing
+    return tuple(sorted(own, key=lambda axis: (shape[axis] != 1, -strides[axis], axis)))
+
+
+def has_order(nodes: Sequence[Node], index: int, order: Sequence[int]) -> bool:
+    """Whether a value lies in memory in this order of axes."""
+    strides, shape = node_strides(nodes, index), nodes[index].shape or ()
+    kept = [strides[axis] for axis in order if shape[axis] != 1]
+    return all(first >= second for first, second in itertools.pairwise(kept))
+
+
+def is_contiguous(nodes: Sequence[Node], index: int) -> bool:
+    """Whether a value is contiguous; axes of one element do not matter."""
+    shape = nodes[index].shape or ()
+    pairs = zip(node_strides(nodes, index), contiguous(shape), shape, strict=True)
+    return all(ours == dense for ours, dense, size in pairs if size != 1)
 
 
 def contiguous(shape: Sequence[int]) -> Strides:

@@ -1,81 +1,78 @@
-"""OpenAIPolicy: a teacher or student behind any endpoint that speaks OpenAI's chat completions.
+"""OpenAIPolicy: a teacher or student behind any endpoint that speaks OpenAI's chat completions, streamed or whole.
 
-The key comes from an environment variable alone and reaches no record, log or message. Rate limits, server errors,
-timeouts and dropped connections are tried again with growing, jittered pauses; a conversation that is too long is a
-ContextLimitError; a refused key or an unknown model is a UserError; what is left is a PolicyError.
+The key comes from an environment variable alone and reaches no record, log or message. What a failure means is in
+retries.py, the loop around it in endpoint.py, the reading of answers in openai_answer.py.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import random
-import re
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
 
-from data.task import Task
-from eval_harness.errors import UserError
+from trajectories.policies.endpoint import EndpointPolicy, own_ids, say_estimated, whole
+from trajectories.policies.http_client import DeadlineClient
+from trajectories.policies.keys import read_key
+from trajectories.policies.openai_answer import RawAnswer, add_chunk, read_stream_end, read_whole, to_sent
 from trajectories.policies.openai_config import OpenAIPolicyConfig
-from trajectories.policy import ContextLimitError, PolicyError
+from trajectories.policies.reasoning import split_thinking
+from trajectories.policies.retries import Failure, FailureKind, error_message, failure_of_status, plain_text
+from trajectories.policies.server_events import EventError, is_event_stream, read_events, read_json
 from trajectories.record import Message, ToolCall, Usage
 
-logger = logging.getLogger(__name__)
-
-_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
-_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_CONTEXT_WORDS = re.compile(
-    r"context_length|context length|maximum context|context window|max_model_len|prompt is too long|too many tokens"
-    r"|input is too long|reduce the length|string_above_max_length",
-    re.IGNORECASE,
-)
-"""How endpoints say that a conversation is too long: OpenAI's error code, and the words of vLLM, SGLang and others."""
+_OTHER_TOKENS_FIELD = "max_completion_tokens"
 
 
-class OpenAIPolicy:
-    """Stateless but for the attempt's seed: an interrupted attempt can be continued from its messages."""
+class OpenAIPolicy(EndpointPolicy):
+    """One conversation with a served model; its connections are shared with all others at the endpoint."""
 
-    is_stateless = True
+    kind = "openai"
+    sdk_error = openai.OpenAIError
+    key_is_required = True
+    """Of an endpoint that is not on this machine."""
 
     def __init__(self, config: OpenAIPolicyConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
         """Raises UserError if the key's environment variable is not set. sleep: for tests."""
-        self._config = config
-        self._sleep = sleep
-        self._seed: int | None = None
-        self._random = random.Random()
-        self._key = _read_key(config)
-        self._client = _client(config.base_url, self._key, config.timeout_s)
+        key = read_key(config.api_key_env, config.base_url, is_required=self.key_is_required)
+        super().__init__(config, key, sleep=sleep)
+        self._settings = config
+        self._client = _client(config, key)
 
-    def start(self, task: Task, *, attempt_index: int, seed: int, device: str) -> None:
-        self._seed = seed
-        self._random = random.Random(f"{task.task_id} {attempt_index} {seed}")
-
-    def answer(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
+    def _ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
         request = self._request(messages, tools)
-        asked = time.monotonic()
-        for attempt in range(self._config.max_retries + 1):
-            try:
-                response = self._client.chat.completions.create(**request)
-                return self._message(response, latency_s=round(time.monotonic() - asked, 3))
-            except openai.APIError as error:
-                self._give_up_or_pause(error, attempt)
-        raise AssertionError("unreachable")
+        raw = self._read_stream(request) if self._settings.stream else self._read_whole(request)
+        return self._message(raw, request, call_prefix=f"call_{len(messages)}")
 
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "openai", **self._config.model_dump(mode="json", exclude={"api_key_env"})}
+    def _read_whole(self, request: dict[str, Any]) -> RawAnswer:
+        response = self._client.chat.completions.with_raw_response.create(**request)
+        return read_whole(read_json(response.http_response))
+
+    def _read_stream(self, request: dict[str, Any]) -> RawAnswer:
+        raw = RawAnswer()
+        options = {"stream_options": {"include_usage": True}} if self._settings.stream_usage else {}
+        create: Any = self._client.chat.completions.create  # typed for literal arguments alone
+        with create(**request, **options, stream=True) as stream:
+            if not is_event_stream(stream.response):
+                return read_whole(read_json(stream.response))
+            try:
+                for event in read_events(stream.response):
+                    add_chunk(raw, event)
+                return read_stream_end(raw)
+            except Exception:
+                if raw.has_begun:
+                    self._lose(self._estimated(_sent(request), raw.num_chars))
+                raise
 
     def _request(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        config = self._config
-        sent = [message.to_openai() for message in messages]
-        if not config.send_reasoning:
-            for message in sent:
-                message.pop("reasoning_content", None)
-        request: dict[str, Any] = {"model": config.model, "messages": sent}
+        config = self._settings
+        request: dict[str, Any] = {
+            "model": config.model,
+            "messages": [to_sent(message, config) for message in messages],
+        }
         if tools:
             request["tools"] = list(tools)
             if config.parallel_tool_calls is not None:
@@ -93,105 +90,100 @@ class OpenAIPolicy:
             request["extra_body"] = extra
         return request
 
-    def _message(self, response: Any, *, latency_s: float) -> Message:
-        """The endpoint's first choice. Raises PolicyError for an answer that is none."""
-        if not getattr(response, "choices", None):
-            text = self._redact(str(response))[:300]
-            raise PolicyError(f"{self._config.base_url}: the answer has no choices: {text}")
-        choice = response.choices[0]
-        message = choice.message
-        tool_calls = [
-            ToolCall(
-                id=call.id or f"call_{index}",
-                name=_clean(function.name or ""),
-                arguments=_clean(function.arguments or ""),
-            )
-            for index, call in enumerate(message.tool_calls or [])
-            if (function := getattr(call, "function", None)) is not None
+    def _message(self, raw: RawAnswer, request: Mapping[str, Any], *, call_prefix: str) -> Message:
+        clean = self._redactor.text
+        content, reasoning = clean(raw.content), clean(raw.visible_reasoning())
+        if not reasoning:
+            thought, content = split_thinking(content)
+            reasoning = thought or ""
+        ids = own_ids([clean(call["id"]) for call in raw.calls], call_prefix)
+        calls = [
+            ToolCall(id=call_id, name=clean(call["name"]), arguments=clean(call["arguments"]))
+            for call_id, call in zip(ids, raw.calls, strict=True)
         ]
-        reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
         return Message(
             role="assistant",
-            content=_clean(message.content or ""),
-            reasoning=_clean(reasoning) if isinstance(reasoning, str) else None,
-            tool_calls=tool_calls,
-            finish_reason=choice.finish_reason,
-            usage=self._usage(response.usage, latency_s),
+            content=content,
+            reasoning=reasoning or None,
+            tool_calls=calls,
+            finish_reason=clean(raw.finish_reason or "") or None,
+            provider_blocks=self._redactor.data(raw.reasoning_details) or None,
+            usage=self._usage(raw, request),
         )
 
-    def _usage(self, reported: Any, latency_s: float) -> Usage:
+    def _usage(self, raw: RawAnswer, request: Mapping[str, Any]) -> Usage:
+        reported = raw.usage
         if reported is None:
-            return Usage(latency_s=latency_s)
-        of_input = getattr(reported, "prompt_tokens_details", None)
-        of_output = getattr(reported, "completion_tokens_details", None)
+            say_estimated(self._settings.base_url)
+            return self._priced(self._estimated(_sent(request), raw.num_chars))
+        of_input = _mapping(reported.get("prompt_tokens_details"))
+        of_output = _mapping(reported.get("completion_tokens_details"))
+        input_tokens = whole(reported.get("prompt_tokens"))
+        # DeepSeek names the tokens from its cache differently
+        cached = whole(of_input.get("cached_tokens")) or whole(reported.get("prompt_cache_hit_tokens"))
+        cached = min(cached, input_tokens)
         usage = Usage(
-            input_tokens=reported.prompt_tokens or 0,
-            output_tokens=reported.completion_tokens or 0,
-            cached_tokens=getattr(of_input, "cached_tokens", None) or 0,
-            reasoning_tokens=getattr(of_output, "reasoning_tokens", None) or 0,
-            latency_s=latency_s,
+            input_tokens=input_tokens,
+            output_tokens=whole(reported.get("completion_tokens")),
+            cached_tokens=cached,
+            cache_write_tokens=min(whole(of_input.get("cache_write_tokens")), input_tokens - cached),
+            reasoning_tokens=whole(of_output.get("reasoning_tokens")),
         )
-        return usage.model_copy(update={"cost_usd": self._config.prices.cost_usd(usage)})
+        charged = reported.get("cost")  # OpenRouter says what it charged; a price table of one's own goes before
+        if isinstance(charged, int | float) and 0 <= charged < math.inf and not self._settings.prices.are_set:
+            return usage.model_copy(update={"cost_usd": float(charged)})
+        return self._priced(usage)
 
-    def _give_up_or_pause(self, error: openai.APIError, attempt: int) -> None:
-        """Return after the pause, or raise what the error means."""
-        config = self._config
-        status = getattr(error, "status_code", None)
-        text = self._redact(str(error))[:500]
-        if status in (400, 413, 422) and _CONTEXT_WORDS.search(f"{getattr(error, 'code', '')} {error}"):
-            raise ContextLimitError(text) from None
-        if status in (401, 403):
-            raise UserError(
-                f"{config.base_url}: the key in ${config.api_key_env} was refused ({status}); set another"
-            ) from None
-        if status == 404:
-            raise UserError(f"{config.base_url}: {text}; correct policy.base_url or policy.model") from None
-        is_transient = status in _TRANSIENT_STATUS or isinstance(error, openai.APIConnectionError)
-        if not is_transient:
-            raise PolicyError(f"{config.base_url}: {text}") from None
-        if attempt >= config.max_retries:
-            raise PolicyError(f"{config.base_url}: {text} (after {attempt + 1} tries)") from None
-        pause_s = min(config.max_backoff_s, config.backoff_s * 2**attempt) * self._random.uniform(0.5, 1.5)
-        pause_s = max(pause_s, _retry_after_s(error, config.max_backoff_s))
-        logger.info("%s: %s; trying again in %.1f s", config.base_url, text, pause_s)
-        self._sleep(pause_s)
-
-    def _redact(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
-
-
-def _read_key(config: OpenAIPolicyConfig) -> str:
-    key = os.environ.get(config.api_key_env, "").strip()
-    if not key and urlsplit(config.base_url).hostname not in _LOCAL_HOSTS:
-        raise UserError(
-            f"policy.api_key_env: ${config.api_key_env} is not set; export the key of {config.base_url} in it"
+    def _failure(self, error: Exception) -> Failure:
+        text = str(error) + (f" ({type(error.__cause__).__name__})" if error.__cause__ else "")
+        if isinstance(error, openai.APIConnectionError):  # timeouts too
+            return Failure(FailureKind.TRANSIENT, plain_text(text))
+        if isinstance(error, EventError):
+            status = int(error.code) if error.code.isdigit() else None
+            return self._failure_of(status, text, f"{error.code} {error.type}")
+        if not isinstance(error, openai.APIStatusError):
+            return Failure(FailureKind.FINAL, plain_text(text))
+        code = f"{error.code or ''} {error.type or ''}"
+        return self._failure_of(
+            error.status_code, error_message(error.status_code, error.body, text), code, error.response.headers
         )
-    return key
+
+    def _failure_of(
+        self, status: int | None, text: str, code: str, headers: Mapping[str, str] | None = None
+    ) -> Failure:
+        if status == 400 and _OTHER_TOKENS_FIELD in text and self._settings.max_tokens_field != _OTHER_TOKENS_FIELD:
+            cure = f"set policy.max_tokens_field={_OTHER_TOKENS_FIELD}"
+            return Failure(FailureKind.USER, plain_text(text), cure)
+        return failure_of_status(status, text=text, code=code, headers=headers, key_env=self._settings.api_key_env)
 
 
-def _clean(text: str) -> str:
-    """Without lone surrogates, which a model's broken escapes leave and no JSON file can hold."""
-    return text.encode("utf-8", "replace").decode()
+def _sent(request: Mapping[str, Any]) -> list[Any]:
+    """What of a request counts as input."""
+    return [request["messages"], request.get("tools", [])]
 
 
-def _retry_after_s(error: openai.APIError, max_backoff_s: float) -> float:
-    response = getattr(error, "response", None)
-    try:
-        return min(float(response.headers.get("retry-after", 0)), max_backoff_s) if response is not None else 0.0
-    except ValueError:
-        return 0.0
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
-_clients: dict[tuple[str, str, float], openai.OpenAI] = {}
+_clients: dict[tuple[str, str, float, float], openai.OpenAI] = {}
 _clients_mutex = threading.Lock()
 
 
-def _client(base_url: str, key: str, timeout_s: float) -> openai.OpenAI:
+def _client(config: OpenAIPolicyConfig, key: str) -> openai.OpenAI:
     """One client, and so one pool of connections, for all attempts at an endpoint. Thread-safe, as the client is."""
+    stall_timeout_s = min(config.stall_timeout_s, config.timeout_s) if config.stream else config.timeout_s
+    identity = (config.base_url, key, config.timeout_s, stall_timeout_s)
     with _clients_mutex:
-        identity = (base_url, key, timeout_s)
         if identity not in _clients:
-            client = openai.OpenAI(base_url=base_url, api_key=key or "none", timeout=timeout_s, max_retries=0)
+            http_client = DeadlineClient(timeout_s=config.timeout_s, stall_timeout_s=stall_timeout_s)
+            client = openai.OpenAI(
+                base_url=config.base_url,
+                api_key=key or "none",
+                max_retries=0,
+                timeout=http_client.timeout,
+                http_client=http_client,
+            )
             # the library reads further OPENAI_ variables of its own accord; only the configuration decides here
             client.organization = client.project = None
             _clients[identity] = client

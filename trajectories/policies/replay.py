@@ -77,7 +77,7 @@ class ReplayPolicy:
         return self._answers[num_answered]
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "replay", **self._source}
+        return {"kind": "replay", "teacher": "replay", **self._source}
 
 
 def pass_folder_answers(files: Mapping[str, str]) -> list[Message]:

@@ -44,7 +44,7 @@ class ScriptedPolicy:
         return self._answers[self._position - 1].model_copy(deep=True)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "scripted", "num_answers": len(self._answers)}
+        return {"kind": "scripted", "teacher": "scripted", "num_answers": len(self._answers)}
 
 
 def call_message(*calls: tuple[str, Mapping[str, Any] | str], content: str = "", turn: int = 0) -> Message:
