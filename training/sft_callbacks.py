@@ -1,4 +1,4 @@
-"""What a training run tells while it runs: metrics.jsonl for programs, one progress bar with the loss for people."""
+"""While a run trains: metrics.jsonl for programs, one progress bar with the loss for people, which layers are kept."""
 
 from __future__ import annotations
 
@@ -39,8 +39,37 @@ class MetricsWriter(TrainerCallback):
                 stream.write(json.dumps({"step": state.global_step, **logs}) + "\n")
 
 
-class LossBar(ProgressCallback):
-    """transformers' bar with the loss at its end, instead of a printed dictionary for each logged step."""
+class CheckpointSomeLayers(TrainerCallback):
+    """Activations of the first layers alone are computed again; Trainer knows all or none.
+
+    The last layers are the ones to keep: they are free again before the others need room for their own.
+    """
+
+    def __init__(self, num_layers: int) -> None:
+        self.num_layers = num_layers
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
+        if not args.gradient_checkpointing:
+            return
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        for layer in base.get_decoder().layers[self.num_layers :]:
+            layer.gradient_checkpointing = False
+
+
+class FigureBar(ProgressCallback):
+    """transformers' bar with one figure at its end, instead of a printed dictionary for each logged step."""
+
+    def __init__(self, key: str, shown: str) -> None:
+        """key: among the logged figures. shown: how it is written, such as "loss {:.4f}"."""
+        super().__init__()
+        self.key, self.shown = key, shown
 
     def on_log(
         self,
@@ -50,5 +79,5 @@ class LossBar(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        if state.is_world_process_zero and self.training_bar is not None and logs and "loss" in logs:
-            self.training_bar.set_postfix_str(f"loss {float(logs['loss']):.4f}")
+        if state.is_world_process_zero and self.training_bar is not None and logs and logs.get(self.key) is not None:
+            self.training_bar.set_postfix_str(self.shown.format(float(logs[self.key])))

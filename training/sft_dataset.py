@@ -1,11 +1,12 @@
 """From selected trajectories to a Hugging Face dataset on disk, with its card. Which ones: trajectories/selection.py.
 
     <out>/README.md                          the card: composition, scores, what was dropped, licence, how to load
-    <out>/data/train-00000-of-00001.parquet  one row a trajectory
+    <out>/data/train-00000-of-0000N.parquet  one row a trajectory; validation-* if a share of the tasks is held out
     <out>/summary.json                       the card's numbers for programs
 
-`load_dataset("<out>")` reads it with nothing of ours installed. The same trajectories and configuration give the same
-bytes: rows are ordered by trajectory id and nothing is dated.
+records -> digest of each -> contamination -> choice -> rows of the kept ones -> files. Records are read twice, so that
+no more than a few are in memory. `load_dataset("<out>")` reads the result with nothing of ours installed. The same
+trajectories and configuration give the same bytes: rows are ordered by trajectory id and nothing is dated.
 """
 
 from __future__ import annotations
@@ -13,144 +14,105 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from tqdm import tqdm
 
 from eval_harness.errors import UserError
-from eval_harness.verdict import Verdict
+from training.contamination import build_eval_index
+from training.contamination_policy import ContaminationSummary, refs_of, settle_contamination
 from training.dataset_card import render_card
-from trajectories.record import Message, Trajectory
-from trajectories.selection import SelectedTrajectory, SelectionConfig, select_trajectories
-from trajectories.store import disk_errors, load_trajectories, write_atomically
+from training.dataset_config import DatasetConfig
+from training.dataset_files import CARD_FILE, DatasetFolder, check_place, check_readable, data_file
+from training.dataset_lengths import TokenCounter
+from training.dataset_rows import rows_schema
+from training.dataset_summary import CollectionSummary, DatasetSummary, SummaryTally, summarize_collections
+from training.dataset_workers import RecordDigest, Work, Workers, digest_record, make_record_row
+from trajectories.selection_choice import choose
+from trajectories.store import TRAJECTORIES_DIR, TrajectoryStore
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+__all__ = ["CARD_FILE", "DATA_FILE", "DatasetConfig", "DatasetSummary", "build_sft_dataset", "load_sft_dataset"]
+
 logger = logging.getLogger(__name__)
 
-DATA_FILE = "data/train-00000-of-00001.parquet"
-CARD_FILE = "README.md"
-SUMMARY_FILE = "summary.json"
+DATA_FILE = data_file("train", 0, 1, "parquet")
+"""Of a dataset that fits in one file."""
+TRAIN, VALIDATION = "train", "validation"
+Item = TypeVar("Item")
 
 
-class DatasetConfig(BaseModel):
-    """What goes into a dataset."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = "dataset"
-    collections: list[Path] = Field(min_length=1)
-    """Folders that `passwright collect` wrote."""
-    out: Path | None = None
-    """Default: runs/dataset/<name>."""
-    selection: SelectionConfig = Field(default_factory=SelectionConfig)
-
-    @property
-    def out_dir(self) -> Path:
-        return self.out or Path("runs/dataset") / self.name
-
-
-class DatasetSummary(BaseModel):
-    """A dataset's composition, as on its card."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    path: str
-    num_trajectories: int
-    """Looked at."""
-    num_rows: int
-    """Kept."""
-    num_tasks: int
-    """With at least one row."""
-    refusals: dict[str, int]
-    """Reason -> trajectories dropped for it, most frequent first."""
-    as_scores: list[float]
-    """Of the kept rows, ascending: what the selection went by."""
-    as_covered: list[float]
-    num_turns: int
-    """Assistant messages in all rows."""
-    rows_by_policy: dict[str, int]
-    rows_by_license: dict[str, int]
-    dataset_hash: str
-    """sha256 over the rows."""
-
-
-def build_sft_dataset(config: DatasetConfig, *, overwrite: bool = False) -> DatasetSummary:
+def build_sft_dataset(config: DatasetConfig, *, overwrite: bool = False, show_progress: bool = False) -> DatasetSummary:
     """Select, write rows and card below config.out_dir, and say what was kept.
 
-    Raises UserError: a folder is no collection, nothing is kept, or the place is taken and overwrite is False.
+    Raises UserError: a folder is no collection, a record cannot be read, evaluation tasks would be trained on, nothing
+    is kept, or the place is taken and overwrite is False. What was there before is then still there.
     """
-    trajectories = [trajectory for folder in config.collections for trajectory in load_trajectories(folder)]
-    selection = select_trajectories(trajectories, config.selection)
-    rows = [make_row(selected) for selected in selection.kept]
-    rows.sort(key=lambda row: (row["trajectory_id"], row["row_hash"]))
-    refusals = dict(sorted(selection.refused.items(), key=lambda item: (-item[1], item[0])))
-    if not rows:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in refusals.items()) or "there are none"
-        raise UserError(
-            f"{', '.join(map(str, config.collections))}: none of {len(trajectories)} trajectories is kept ({reasons}); "
-            "collect more, or relax `selection`"
-        )
-    out_dir = config.out_dir
-    summary = _summarize(config, rows, refusals, len(trajectories))
-    _clear(out_dir, overwrite=overwrite)
-    with disk_errors(out_dir):
-        (out_dir / DATA_FILE).parent.mkdir(parents=True, exist_ok=True)
-        to_dataset(rows).to_parquet(str(out_dir / DATA_FILE))
-    card = render_card(summary.model_dump(), config.model_dump(mode="json", exclude={"out"}))
-    write_atomically(out_dir / CARD_FILE, card)
-    write_atomically(out_dir / SUMMARY_FILE, json.dumps(summary.model_dump(), indent=1) + "\n")
-    logger.info("%s: %d rows of %d trajectories", out_dir, len(rows), len(trajectories))
+    check_place(config.out_dir, overwrite=overwrite)
+    if config.tokenizer is not None:
+        TokenCounter(config.tokenizer, config.chat_template).load()  # before minutes of reading, not after
+    stores = _stores(config.collections)
+    paths = [(path, number) for number, store in enumerate(stores) for path in store.record_paths()]
+    index = build_eval_index(config.eval_tasks, config.code_overlap) if config.eval_tasks else None
+    as_openai = config.format == "openai-jsonl"
+    work = Work(config.selection, index, config.tokenizer, config.chat_template, as_openai)
+    with Workers(work, config.num_workers, len(paths)) as workers:
+        records = list(_watch(workers.map(digest_record, paths), len(paths), "read", show_progress))
+        # by content: neither the order of the collections nor that of the files decides anything
+        records.sort(key=lambda record: (record.trajectory_id, record.sha256))
+        contamination: ContaminationSummary | None = None
+        if index is not None:
+            manifests = [_manifest(store) for store in stores]
+            records, contamination = settle_contamination(records, config, index, [refs_of(each) for each in manifests])
+        choice = choose([record.selection for record in records], config.selection)
+        kept = [records[number] for number in sorted(choice.kept)]
+        if not kept:
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in choice.refused.most_common())
+            raise UserError(
+                f"{', '.join(map(str, config.collections))}: none of {len(records)} trajectories is kept "
+                f"({reasons or 'there are none'}); collect more, or relax `selection`"
+            )
+        tally = SummaryTally(records)
+        held_out = validation_tasks({record.task_id for record in kept}, config.eval_share)
+        schema = None if as_openai else rows_schema(with_tokens=config.tokenizer is not None)
+        splits = (TRAIN, VALIDATION) if held_out else (TRAIN,)
+        with DatasetFolder(config.out_dir, overwrite=overwrite) as folder:
+            shard_bytes = config.shard_mb * (1 << 20)
+            writers = {split: folder.writer(split, schema=schema, shard_bytes=shard_bytes) for split in splits}
+            rows = workers.map(make_record_row, [(record.path, record.sha256) for record in kept])
+            for record, row in zip(kept, _watch(rows, len(kept), "write", show_progress), strict=True):
+                split = VALIDATION if record.task_id in held_out else TRAIN
+                writers[split].add(row.columns, row.line, row.num_bytes)
+                tally.add(row, split)
+            files = [name for split in splits for name in writers[split].close()]
+            summary = tally.finish(
+                config,
+                refusals=choice.refused,
+                files=files,
+                contamination=contamination,
+                collections=_describe_collections(stores, records),
+            )
+            card = render_card(summary, config)
+            folder.finish(card=card, summary=json.dumps(summary.model_dump(), indent=1) + "\n")
+    logger.info("%s: %d rows of %d trajectories", config.out_dir, summary.num_rows, len(records))
     return summary
 
 
-def make_row(selected: SelectedTrajectory) -> dict[str, Any]:
-    """One row: the conversation as chat templates take it, the tools, and where it comes from."""
-    trajectory, messages = selected.trajectory, selected.messages
-    verdict = _deciding_verdict(trajectory)
-    openai_messages = [_template_message(message) for message in messages]
-    tools = json.dumps(trajectory.tools, ensure_ascii=False)
-    digest = hashlib.sha256(json.dumps([openai_messages, tools], ensure_ascii=False, sort_keys=True).encode())
-    policy = trajectory.policy
-    return {
-        "messages": openai_messages,
-        "tools": tools,
-        "task_id": trajectory.task_id,
-        "trajectory_id": trajectory.trajectory_id,
-        "attempt_index": trajectory.attempt_index,
-        "policy": str(policy.get("kind", "unknown")),
-        "teacher": str(policy.get("model") or policy.get("kind", "unknown")),
-        "license": str(policy.get("license") or policy.get("licence") or "unknown"),
-        "agent": trajectory.agent,
-        "device": trajectory.device,
-        "protocol": verdict.protocol,
-        "as_score": selected.as_score,
-        "as_covered": selected.as_covered,
-        "num_graphs": len(verdict.graphs),
-        "num_correct_graphs": verdict.num_correct,
-        "num_turns": sum(message.role == "assistant" for message in messages),
-        "stop_reason": str(trajectory.stop_reason or ""),
-        "cut_reason": selected.cut_reason,
-        "task_hash": trajectory.task_hash,
-        "candidate_hash": verdict.candidate_hash,
-        "row_hash": digest.hexdigest(),
-    }
+def validation_tasks(task_ids: Iterable[str], share: float) -> set[str]:
+    """The tasks whose hash lies in the share; at least one of two or more if share is above 0, and never all."""
+    by_hash = sorted((hashlib.sha256(task_id.encode("utf-8", "replace")).digest(), task_id) for task_id in task_ids)
+    if share <= 0 or len(by_hash) < 2:
+        return set()
+    bound = int(share * 2**64)
+    found = [task_id for digest, task_id in by_hash if int.from_bytes(digest[:8], "big") < bound]
+    return set((found or [by_hash[0][1]])[: len(by_hash) - 1])
 
 
-def to_dataset(rows: Sequence[dict[str, Any]]) -> Dataset:
-    """Arrow rows. Tool arguments differ in their keys from call to call, so messages are JSON inside: exact."""
-    from datasets import Dataset
-
-    return Dataset.from_list(list(rows), on_mixed_types="use_json")
-
-
-def load_sft_dataset(path: Path | str) -> Dataset:
+def load_sft_dataset(path: Path | str, split: str = TRAIN) -> Dataset:
     """The rows of a dataset folder, read where they lie: no cache is written, so a rebuilt folder is never stale.
 
     Also takes what Dataset.save_to_disk wrote. Raises UserError.
@@ -160,12 +122,15 @@ def load_sft_dataset(path: Path | str) -> Dataset:
     from datasets.table import InMemoryTable
 
     root = Path(path)
+    check_readable(root)
     if (root / "dataset_info.json").is_file():
         dataset = load_from_disk(str(root))
     else:
-        files = sorted(root.glob("data/train-*.parquet"))
+        files = sorted(root.glob(f"data/{split}-*.parquet"))
+        if not files and (splits := sorted({file.name.partition("-")[0] for file in root.glob("data/*-*.parquet")})):
+            raise UserError(f"{root}: no split {split!r}; it has {', '.join(splits)}")
         if not files:
-            raise UserError(f"{root}: no data/train-*.parquet; give the folder that `passwright dataset build` wrote")
+            raise UserError(f"{root}: no data/{split}-*.parquet; give the folder that `passwright dataset build` wrote")
         try:
             tables = [pyarrow.parquet.read_table(file) for file in files]
         except (OSError, pyarrow.ArrowInvalid) as error:
@@ -177,54 +142,35 @@ def load_sft_dataset(path: Path | str) -> Dataset:
     return dataset
 
 
-def _template_message(message: Message) -> dict[str, Any]:
-    """OpenAI's form with arguments as an object, which every chat template takes; malformed ones stay text."""
-    row = message.to_openai()
-    for call in row.get("tool_calls", []):
+def _stores(folders: Sequence[Path]) -> list[TrajectoryStore]:
+    """The collections. Raises UserError for a folder that is none, or that is named twice."""
+    seen: set[Path] = set()
+    for folder in folders:
         try:
-            arguments = json.loads(call["function"]["arguments"] or "{}")
-        except ValueError:
-            continue
-        if isinstance(arguments, dict):
-            call["function"]["arguments"] = arguments
-    return row
+            next((folder / TRAJECTORIES_DIR).iterdir(), None)  # a glob finds nothing where nothing can be read
+        except (FileNotFoundError, NotADirectoryError):
+            where = "give the folder that `passwright collect` wrote"
+            raise UserError(f"{folder}: no {TRAJECTORIES_DIR}/ in it; {where}") from None
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be read ({error.strerror}); ask its owner, or copy it") from None
+        if folder.resolve() in seen:
+            raise UserError(f"{folder}: named twice; name each collection once")
+        seen.add(folder.resolve())
+    return [TrajectoryStore(folder) for folder in folders]
 
 
-def _deciding_verdict(trajectory: Trajectory) -> Verdict:
-    """The fresh strict evaluation; where there is none, the best feedback verdict."""
-    if trajectory.final_verdict is not None:
-        return trajectory.final_verdict
-    assert trajectory.best_evaluation is not None, "selection keeps evaluated trajectories only"
-    return trajectory.evaluations[trajectory.best_evaluation].verdict
+def _manifest(store: TrajectoryStore) -> dict[str, Any]:
+    """The collection's manifest; {} where records were put together without one."""
+    return store.manifest if (store.root / "manifest.json").is_file() else {}
 
 
-def _summarize(
-    config: DatasetConfig, rows: Sequence[dict[str, Any]], refusals: dict[str, int], num_trajectories: int
-) -> DatasetSummary:
-    digest = hashlib.sha256("\n".join(row["row_hash"] for row in rows).encode())
-    return DatasetSummary(
-        name=config.name,
-        path=str(config.out_dir),
-        num_trajectories=num_trajectories,
-        num_rows=len(rows),
-        num_tasks=len({row["task_id"] for row in rows}),
-        refusals=refusals,
-        as_scores=sorted(row["as_score"] for row in rows),
-        as_covered=sorted(row["as_covered"] for row in rows),
-        num_turns=sum(row["num_turns"] for row in rows),
-        rows_by_policy=dict(Counter(row["teacher"] for row in rows).most_common()),
-        rows_by_license=dict(Counter(row["license"] for row in rows).most_common()),
-        dataset_hash=digest.hexdigest(),
-    )
+def _describe_collections(
+    stores: Sequence[TrajectoryStore], records: Sequence[RecordDigest]
+) -> list[CollectionSummary]:
+    hashes = [str(_manifest(store).get("config_hash", "")) for store in stores]
+    return summarize_collections([store.root.resolve().name for store in stores], hashes, records)
 
 
-def _clear(out_dir: Path, *, overwrite: bool) -> None:
-    """Make place for the dataset; only a dataset of ours is ever removed."""
-    if not out_dir.exists() or not any(out_dir.iterdir()):
-        return
-    if not (out_dir / SUMMARY_FILE).is_file() or not (out_dir / "data").is_dir():
-        raise UserError(f"{out_dir}: is not empty and holds no dataset; choose another --out")
-    if not overwrite:
-        raise UserError(f"{out_dir}: holds a dataset already; choose another --out, or build again with --no-resume")
-    for item in (out_dir / "data", out_dir / SUMMARY_FILE, out_dir / CARD_FILE):
-        shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
+def _watch(items: Iterable[Item], total: int, what: str, show: bool) -> Iterable[Item]:
+    """With a bar, where a person watches."""
+    return tqdm(items, total=total, desc=what, unit="record", leave=False, disable=None if show else True)
