@@ -1,7 +1,7 @@
 """RunFolder: runs/<stage>/<name>/ of one training or evaluation run: what it was run with, and whether it is finished.
 
-    config.json    resolved configuration, its hash, hashes of the inputs, versions, machine; written first
-    summary.json   written last: the mark of a finished run
+config.json    resolved configuration, its hash, hashes of the inputs, versions, machine; written first
+summary.json   written last: the mark of a finished run
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -36,10 +36,13 @@ class RunFolder:
         *,
         inputs: Mapping[str, Path] | None = None,
         ignored_fields: frozenset[str] = frozenset({"out"}),
+        identity: BaseModel | None = None,
     ) -> None:
-        """inputs: name -> file or folder that the run reads. ignored_fields: do not make it another run."""
+        """inputs: name -> file or folder that the run reads. ignored_fields: do not make it another run. identity: the
+        configuration without what does not, where that lies deeper."""
         self.path = path
         self.config = config
+        self.identity = identity or config
         self.inputs = dict(inputs or {})
         self.ignored_fields = ignored_fields
 
@@ -81,7 +84,7 @@ class RunFolder:
 
     def _identity(self) -> dict[str, Any]:
         """What makes two runs the same: configuration without places, and the contents of the inputs."""
-        config = self.config.model_dump(mode="json")
+        config = self.identity.model_dump(mode="json")
         kept = {key: value for key, value in config.items() if key not in self.ignored_fields}
         return {"config": kept, "inputs": {name: hash_files(path) for name, path in sorted(self.inputs.items())}}
 
@@ -100,6 +103,22 @@ class RunFolder:
             f"{path}: was begun with another configuration ({', '.join(changed[:4]) or 'unknown'} changed); "
             "put it back, choose another name, or start anew with --no-resume"
         )
+
+
+def last_checkpoint(folder: Path, num_processes: int, *, also: Sequence[str] = ()) -> Path | None:
+    """The newest checkpoint that every process wrote to its end; one that a kill left half written is passed over.
+
+    also: names of further files without which it is not whole.
+    """
+    random_states = ["rng_state.pth"] if num_processes == 1 else [f"rng_state_{i}.pth" for i in range(num_processes)]
+    wanted = ["trainer_state.json", *random_states, *also]
+    found = [path for path in folder.glob("checkpoint-*") if all((path / name).is_file() for name in wanted)]
+    return max(found, key=checkpoint_step, default=None)
+
+
+def checkpoint_step(path: Path) -> int:
+    """The optimizer steps of a checkpoint, by its name."""
+    return int(path.name.rpartition("-")[2])
 
 
 def hash_files(path: Path) -> str:

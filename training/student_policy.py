@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from data.task import Task
 from eval_harness.errors import UserError
+from training.chat_templates import opens_reasoning
 from training.chat_tokens import END_OF_TURN, parse_assistant_text, tokenize_prompt
 from trajectories.policy import ContextLimitError
 from trajectories.record import Message, Usage
@@ -73,6 +74,7 @@ class TransformersPolicy:
         positions = student.model.config.max_position_embeddings
         self.max_context = min(self.sampling.max_context or positions, positions)
         self._stop_ids = _stop_ids(student)
+        self._reasoning_is_open = opens_reasoning(student.tokenizer)
         self._generator = torch.Generator(device=student.model.device)
         self._cache: DynamicCache | None = None
         self._cached_ids: list[int] = []
@@ -98,7 +100,9 @@ class TransformersPolicy:
             new_ids = list(self._generate(prompt[num_cached:], min(room, self.sampling.max_new_tokens)))
         text = tokenizer.decode(new_ids, skip_special_tokens=False).removesuffix(END_OF_TURN)
         self._num_answers += 1
-        message = parse_assistant_text(text, call_id_prefix=f"call_{self._num_answers}")
+        message = parse_assistant_text(
+            text, call_id_prefix=f"call_{self._num_answers}", reasoning_is_open=self._reasoning_is_open
+        )
         message.finish_reason = "stop" if new_ids[-1] in self._stop_ids else "length"
         message.usage = Usage(
             input_tokens=len(prompt),
