@@ -1,5 +1,6 @@
-# make quickstart | test | lint | check-extras | clean. Each target does all of its own set-up: a virtual environment and
-# the pinned dependencies of a machine without a GPU (on a GPU machine see the README and constraints/cuda.txt).
+# make quickstart | test | test-quick | lint | check-extras | clean. Each target does all of its own set-up: a virtual
+# environment and the pinned dependencies of a machine without a GPU (on a GPU machine see the README and
+# constraints/cuda.txt).
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -15,12 +16,13 @@ TEST_STAMP := $(VENV)/.installed-for-tests
 # One thread for each process by default: the tests start processes themselves, and torch would give each all cores.
 TEST_ENV := OMP_NUM_THREADS=1
 
-.PHONY: help quickstart test lint setup check-extras clean
+.PHONY: help quickstart test test-quick lint setup check-extras clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make quickstart    the whole loop on a small slice, ends in runs/quickstart/report.html"
 	@echo "make test          lint, types and every test of a machine without a GPU"
+	@echo "make test-quick    the same without the tests marked slow: under ten minutes on two cores"
 	@echo "make lint          ruff and mypy"
 	@echo "make check-extras  does each extra of pyproject.toml resolve (needs a package index; minutes)"
 	@echo "make clean         removes the virtual environment, caches and runs/"
@@ -55,6 +57,9 @@ lint: $(STAMP)
 # pytest last, so that its closing line is the last one
 test: $(TEST_STAMP) lint
 	$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist loadfile --durations=10
+
+test-quick: $(TEST_STAMP) lint
+	$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 check-extras: $(STAMP)
 	$(BIN)/python -m scripts.check_extras

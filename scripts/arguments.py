@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import json
 import re
 import sys
@@ -41,12 +40,12 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="dotted overrides of the configuration")
 
 
-def add_resume(parser: argparse.ArgumentParser) -> None:
+def add_resume(parser: argparse.ArgumentParser, *, otherwise: str = "begin anew") -> None:
     parser.add_argument(
         "--resume",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="go on with what --out holds (default), or begin anew",
+        help=f"go on with what --out holds (default), or {otherwise}",
     )
 
 
@@ -98,11 +97,11 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
 
 def check_device(device: str) -> str:
     """The device, if this machine has it. Raises UserError with the cure. Imports torch for cuda only."""
-    if not _DEVICE.fullmatch(device):
-        raise UserError(f"--device {device}: unknown; give cpu, cuda or cuda:i")
-    if device == "cpu":
+    if check_device_name(device) == "cpu":
         return device
     cpu_build = f"--device {device}: this torch is a CPU build; install a CUDA build, or use --device cpu"
+    import importlib.metadata
+
     if importlib.metadata.version("torch").endswith("+cpu"):
         raise UserError(cpu_build)  # told by the version alone: importing torch takes seconds
     import torch
@@ -114,6 +113,13 @@ def check_device(device: str) -> str:
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise UserError(f"--device {device}: this machine has {torch.cuda.device_count()} GPU(s), counted from cuda:0")
+    return device
+
+
+def check_device_name(device: str) -> str:
+    """The device, if it is one, on whatever machine. Raises UserError."""
+    if not _DEVICE.fullmatch(device):
+        raise UserError(f"--device {device}: unknown; give cpu, cuda or cuda:i")
     return device
 
 

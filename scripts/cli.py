@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -23,6 +22,7 @@ VERBS = {
     "report": "scripts.verbs.report",
     "tasks": "scripts.verbs.tasks",
     "bi": "scripts.verbs.bi",
+    "view": "scripts.verbs.view",
     "show": "scripts.verbs.show",
     "doctor": "scripts.verbs.doctor",
     "bench": "scripts.verbs.bench",
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="exit status: 0 done, 2 your mistake, 3 our failure, 4 --fail-under or a bench target not met, "
         "130 interrupted",
     )
-    parser.add_argument("--version", action="version", version=f"passwright {_version()}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning", help="default: warning")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=OneLineParser)
     for verb, module_name in VERBS.items():
@@ -83,11 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_with_exit_status(lambda: args.run(args), name=f"passwright {args.verb}", log_level=args.log_level)
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("passwright")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+class _ShowVersion(argparse.Action):
+    """Looks the version up when it is asked for: the look-up imports more than --help needs."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("passwright")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"passwright {version}")
+        parser.exit()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import logging
-import logging.handlers
 import os
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
@@ -55,6 +53,8 @@ class CrashLog:
         stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
         name = f"{self._name.replace(' ', '-')}-{stamp}-{os.getpid()}.log"
         text = "\n".join([f"command: {' '.join(sys.argv)}", *self._lines, traceback.format_exc()])
+        import tempfile
+
         for folder in (LOG_DIR, Path(tempfile.gettempdir())):
             try:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,9 @@ DONE, USER_MISTAKE, OUR_FAILURE, TARGET_MISSED, INTERRUPTED = 0, 2, 3, 4, 130
 BROKEN_PIPE = 141
 """128 + SIGPIPE, as the shell reports it when `passwright ... | head` has read enough."""
 
+STATUS_FILE = "PASSWRIGHT_STATUS_FILE"
+"""Environment variable with the file in which a launched stage leaves its exit status."""
+
 DATA_ERRORS = (("data.graph", "MalformedGraphError"), ("data.passbench", "MalformedTaskError"))
 """data imports nothing of ours, so its refusals cannot be UserErrors."""
 
@@ -55,6 +58,22 @@ def _book_failure(error: Exception, name: str, log: CrashLog) -> int:
         return _fail(OUR_FAILURE, f"{name}: {full}")
     kind = "" if isinstance(error, HarnessError) else f"{type(error).__name__}: "
     return _fail(OUR_FAILURE, f"{name}: our failure: {kind}{_one_line(error)}; log: {log.write()}")
+
+
+def run_launched_stage(action: Callable[[], int], *, name: str) -> int:
+    """Of a script that accelerate starts, in every process: as above, but a failure of ours keeps its traceback, which
+    accelerate shows by rank. The status is told to the launching command too: accelerate makes 1 of every failure."""
+    try:
+        return action()
+    except KeyboardInterrupt:
+        status = _fail(INTERRUPTED, f"{name}: interrupted; the same command goes on from the last checkpoint")
+    except Exception as error:
+        if not is_user_mistake(error):
+            raise
+        status = _fail(USER_MISTAKE, f"{name}: {_one_line(error)}")
+    if STATUS_FILE in os.environ:
+        Path(os.environ[STATUS_FILE]).write_text(str(status))
+    return status
 
 
 def is_user_mistake(error: BaseException) -> bool:

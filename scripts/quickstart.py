@@ -34,9 +34,11 @@ from scripts.quickstart_rows import baseline_row, teacher_row
 from scripts.quickstart_summary import render_closing_summary
 from scripts.verbs.train import launch_command, run_launched
 from training.evaluate import run_student_evaluation
+from training.evaluate_config import COLLECTION_DIR
 from training.sft import METRICS_FILE, SftRunConfig, SftSummary
 from training.sft_dataset import DatasetSummary, build_sft_dataset
 from trajectories.collect import run_collect
+from trajectories.pages.report_details import ReportSources
 from trajectories.pages.report_page import write_report_page
 
 BEFORE, AFTER, TEACHER = "student-before-sft", "student-after-sft", "teacher-expert"
@@ -135,7 +137,8 @@ def make_report(
         run={"config": config.model_dump(mode="json"), "seconds": dict(seconds), "sft": trained.model_dump()},
     )
     write_report(report, config.out)
-    write_report_page(report, config.out)
+    students = {name: config.out / name / COLLECTION_DIR for name in (BEFORE, AFTER)}
+    write_report_page(report, config.out, ReportSources(rows, {TEACHER: config.collect.root} | students))
     return report
 
 

@@ -5,43 +5,37 @@ Arguments only; the run is training/sft.py's. Every process of a launch runs thi
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 
-from scripts.arguments import add_config, say
+from scripts.arguments import say
 from scripts.config_loading import load_config
-from scripts.exit_status import INTERRUPTED, USER_MISTAKE, is_user_mistake
+from scripts.exit_status import run_launched_stage
+from scripts.launched_stage import is_first_process, parse_stage, print_dry_run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit status. A failure of ours keeps its traceback: accelerate shows it by rank."""
-    try:
-        return _train(argv)
-    except KeyboardInterrupt:
-        say("train_sft: interrupted; the same command goes on from the last checkpoint")
-        return INTERRUPTED
-    except Exception as error:
-        if not is_user_mistake(error):
-            raise
-        say(f"train_sft: {' '.join(str(error).split())}")
-        return USER_MISTAKE
+    """Entry point; returns the exit status."""
+    return run_launched_stage(lambda: _train(argv), name="train_sft")
 
 
 def _train(argv: list[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="train_sft", description="Supervised fine-tuning of a student.")
-    add_config(parser)
-    parser.add_argument(
-        "--resume", action=argparse.BooleanOptionalAction, default=True, help="go on with a stopped run (default)"
+    args = parse_stage(
+        argv,
+        name="train_sft",
+        description="Supervised fine-tuning of a student.",
+        dry_run="print configuration, tokens, steps and memory; refuse what cannot fit",
     )
-    args = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     from training.sft import SftRunConfig, run_sft
+    from training.sft_prepare import dry_run
 
-    summary = run_sft(load_config(SftRunConfig, args.config, args.overrides), resume=args.resume)
+    config = load_config(SftRunConfig, args.config, args.overrides)
+    if args.dry_run:
+        return print_dry_run(dry_run, config)
+    summary = run_sft(config, resume=args.resume)
     # a run shorter than trainer.logging_steps has logged no loss
     losses = ["-" if loss is None else f"{loss:.4f}" for loss in (summary.first_loss, summary.last_loss)]
-    say(f"{summary.name}: {summary.num_steps} steps, loss {' -> '.join(losses)}, student in {summary.student_dir}")
+    if is_first_process():
+        say(f"{summary.name}: {summary.num_steps} steps, loss {' -> '.join(losses)}, student in {summary.student_dir}")
     return 0
 
 

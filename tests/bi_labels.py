@@ -55,6 +55,8 @@ SIZES = (
     160,
 )
 SEEDS = (1, 2)
+"""A draw each: the first of many magnitudes, under which sums round; the second plain, since exp of the first is one
+element, or infinite, and then hides every order."""
 SHUFFLES = (8, 33, 160)
 CHUNK_TIMEOUT_S = 400.0
 
@@ -67,10 +69,13 @@ def sizes_of(record: dict[str, Any]) -> list[int]:
 
 
 class Rows:
-    """All inputs of one kernel, row by row, so that any choice of rows can be put together."""
+    """All inputs of one kernel, row by row, so that any choice of rows can be put together.
+
+    Rows lie on the host and cross to the device joined: many processes share it, and each small copy waits its turn.
+    """
 
     def __init__(self, record: dict[str, Any], count: int, seed: int, device: str) -> None:
-        self.record, self.device = record, device
+        self.record, self.device, self.is_wide = record, device, seed == SEEDS[0]
         self.generator = torch.Generator().manual_seed(seed)
         self.lengths = {}
         for spec in record["inputs"]:
@@ -98,6 +103,8 @@ class Rows:
             return (values.abs() + 0.1).to(dtype)
         if like != "normal":
             raise ValueError(f"like {like!r}: unknown")
+        if not self.is_wide:
+            return values.to(dtype)
         # magnitudes from 1/64 to 64: sums in another order round otherwise
         return (values * torch.exp2(torch.randint(-6, 7, shape, generator=self.generator).float())).to(dtype)
 
@@ -110,9 +117,9 @@ class Rows:
             return self._values(spec, tuple(int(size) for size in spec["shape"])).to(self.device)
         rest = [int(size) for axis, size in enumerate(spec["shape"]) if axis != dim]
         if "ragged" in spec:
-            return [self._values(spec, (int(length), *rest)).to(self.device) for length in self.lengths[spec["ragged"]]]
+            return [self._values(spec, (int(length), *rest)) for length in self.lengths[spec["ragged"]]]
         factor = factor_of(spec["shape"][dim])
-        return [self._values(spec, (factor, *rest)).to(self.device) for _ in range(count)]
+        return [self._values(spec, (factor, *rest)) for _ in range(count)]
 
     def inputs(self, rows: list[int]) -> list[torch.Tensor]:
         made = []
@@ -131,7 +138,7 @@ class Rows:
                 dim = spec["batch_dim"]
                 # inner: the batch runs fastest within the folded dimension
                 joined = torch.stack(chosen, 1).flatten(0, 1) if spec.get("order") == "inner" else torch.cat(chosen)
-                made.append(joined.movedim(0, dim).contiguous())
+                made.append(joined.movedim(0, dim).contiguous().to(self.device))
         return made
 
     def split(self, index: int, output: torch.Tensor, rows: list[int]) -> list[torch.Tensor] | None:
@@ -157,8 +164,12 @@ def factor_of(size: Any) -> int:
     return 1 if text == "B" else int(text.replace("*", "").replace("B", ""))
 
 
+def on_host(output: Any) -> list[torch.Tensor]:
+    return [tensor.cpu() for tensor in (output if isinstance(output, tuple | list) else [output])]
+
+
 def bits(tensor: torch.Tensor) -> bytes:
-    return tensor.detach().contiguous().cpu().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+    return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def confirm(folder: Path, device: str, *, falls: bool) -> dict[str, Any]:
@@ -184,7 +195,7 @@ def confirm(folder: Path, device: str, *, falls: bool) -> dict[str, Any]:
                 choices.append(torch.randperm(sizes[-1], generator=rows.generator)[:size].tolist())
         for chosen in reversed(choices) if falls else choices:
             outputs = [module.run(*rows.inputs(chosen)) for _ in range(2)]
-            listed = [list(output) if isinstance(output, (tuple, list)) else [output] for output in outputs]
+            listed = [on_host(output) for output in outputs]
             if any(bits(one) != bits(two) for one, two in zip(*listed, strict=True)):
                 return found | {"label": "nondeterministic", "witness": f"batch {len(chosen)}"}
             for index, output in enumerate(listed[0]):
@@ -250,13 +261,19 @@ def main() -> int:
     parser.add_argument("--only", default="*", help="names of kernels, a glob")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--max-seconds", type=float, default=3600.0, help="end then with what there is")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="labels that are in it already stay, unless found anew")
+    parser.add_argument("--missing", action="store_true", help="only kernels that have no label in --out yet")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         worker(args.worker[1:], args.device, falls=args.worker[0] == "falling")
         return 0
     names = sorted(path.parent.name for path in POOL.glob(f"{args.only}/kernel.json"))
+    known = json.loads(args.out.read_text()) if args.out and args.out.exists() else {"labels": {}, "witnesses": {}}
+    if known["labels"] and known["device"] != device_name(args.device):
+        parser.error(f"{args.out}: holds labels of {known['device']}; give another file")
+    if args.missing:
+        names = [name for name in names if name not in known["labels"]]
     chunks = [names[start :: args.jobs] for start in range(args.jobs)]
     # all rising first: what they compiled, the falling ones find in the cache
     jobs = [(chunk, falls) for falls in (False, True) for chunk in chunks if chunk]
@@ -283,11 +300,12 @@ def main() -> int:
     if args.out:
         plain = {name: found["label"] for name, found in labels.items()}
         witnesses = {name: found["witness"] for name, found in labels.items() if "witness" in found}
+        kept = {name: text for name, text in known["witnesses"].items() if name not in plain}
         record = {
             "device": device_name(args.device),
             "torch": torch.__version__,
-            "labels": plain,
-            "witnesses": witnesses,
+            "labels": known["labels"] | plain,
+            "witnesses": kept | witnesses,
         }
         args.out.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     return 0 if agreed == len(names) else 1

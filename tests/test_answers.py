@@ -19,7 +19,7 @@ OUTPUT = {"dtype": "torch.float32", "shape": [4, 8], "stride": [8, 1], "device":
         ("call", {"outputs": [{"literal": 3, "type": "int"}], "guard": None}),
         ("oracle", {"outputs": [OUTPUT | {"shape": [], "stride": []}]}),
         ("run_trials", {"trials_us": [1.5, 2]}),
-        ("gpu_time", {"gpu_us": 0.0}),
+        ("gpu_time", {"gpu_us": 0.0, "launches": 2.0}),
         ("load_set", {}),
         ("an op that has no form", {}),
     ],
@@ -43,7 +43,8 @@ def test_answers_of_the_right_form_pass(op, answer):
         ("call", {"outputs": [{"literal": 3}], "guard": None}),
         ("run_trials", {"trials_us": []}),
         ("run_trials", {"trials_us": [0.0]}),
-        ("gpu_time", {"gpu_us": math.inf}),
+        ("gpu_time", {"gpu_us": math.inf, "launches": 2}),
+        ("gpu_time", {"gpu_us": 1.0, "launches": "2"}),
         ("load_pass", {"rules": {}}),
     ],
 )

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from eval_harness.feedback import render_feedback
 from eval_harness.presets import load_protocol
 from eval_harness.summary import is_batch_variant, summarize
 from eval_harness.verdict import Outcome, Verdict
-from eval_harness.verdict_text import render_feedback, render_verdict
+from eval_harness.verdict_text import render_verdict
 from tests.helpers import ADD_RELU_MUL, SHORT_CLOCK, add_relu_mul, add_relu_mul_pass, make_graph, make_task, one_rule
 
 SHORT = {**SHORT_CLOCK, "num_draws": 2, "unseen_shapes": 0, "unseen_dtypes": 0}

@@ -1,5 +1,6 @@
 """Verbs that start other things: what they refuse before anything is started, and what they hand over."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,11 +65,11 @@ def test_an_unknown_flag_is_no_override(collect_config: Path, capsys: pytest.Cap
     assert "unrecognized arguments: --attempts" in lines[0]
 
 
-def test_train_hands_its_arguments_to_the_launcher(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "train", "sft", "--config", "x.yaml", "trainer.seed=1", "--no-resume", "--dry-run")
-    assert status == 0
-    assert "accelerate.commands.launch --config_file" in out
-    assert out.strip().endswith("-m scripts.train_sft --config x.yaml trainer.seed=1 --no-resume")
+def test_train_hands_its_arguments_to_the_launcher() -> None:
+    arguments = ["--config", "x.yaml", "trainer.seed=1", "--no-resume"]
+    command = " ".join(train.launch_command("scripts.train_sft", arguments, accelerate_config=train.CPU_LAUNCH))
+    assert "accelerate.commands.launch --config_file" in command
+    assert command.endswith("-m scripts.train_sft --config x.yaml trainer.seed=1 --no-resume")
 
 
 def test_train_refuses_a_launch_configuration_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +81,16 @@ def test_train_refuses_a_launch_configuration_that_is_not_there(capsys: pytest.C
 @pytest.mark.parametrize(("ended_with", "status"), [("sys.exit(0)", 0), ("sys.exit(3)", 3)])
 def test_a_launch_hands_its_exit_status_back(ended_with: str, status: int) -> None:
     assert train.run_launched([sys.executable, "-c", f"import sys; {ended_with}"]) == status
+
+
+@pytest.mark.slow
+def test_a_launched_stage_that_refuses_is_one_line_and_2(tmp_path: Path) -> None:
+    config = tmp_path / "x.yaml"
+    config.write_text("trainer: {no_such_field: 1}\n")
+    command = [sys.executable, "-m", "scripts.cli", "train", "sft", "--config", config]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "train_sft: " in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_interrupted_launch_is_130() -> None:

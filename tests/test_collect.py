@@ -59,7 +59,7 @@ def fresh_teacher():
 def collect(tmp_path, evaluator=None, *, tasks=TASKS, resume=True, **changes):
     settings = {
         "name": "c", "tasks": ["x"], "policy": {"kind": "teacher"}, "num_attempts": 2, "num_workers": 3,
-        "out_dir": tmp_path / "c",
+        "out_dir": tmp_path / "c", "order": "given",
     }  # fmt: skip
     return run_collect(
         CollectConfig(**(settings | changes)),
@@ -203,10 +203,10 @@ def test_a_worker_that_outlives_the_run_writes_nothing_more(tmp_path, monkeypatc
 
 
 def test_attempts_wait_side_by_side(tmp_path):
-    Teacher.pause_s = 0.1
+    Teacher.pause_s = 0.2
     started = time.monotonic()
     collect(tmp_path, num_workers=6)
-    assert time.monotonic() - started < 6 * 4 * 0.1 / 2
+    assert time.monotonic() - started < 6 * 4 * 0.2 / 2
 
 
 def test_seeds_differ_by_attempt_and_stay():

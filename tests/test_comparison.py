@@ -98,7 +98,29 @@ def test_the_message_names_the_worst_element() -> None:
     candidate[0, 1], candidate[2, 3] = 1.5, 4.0
     level, largest, message = first_correct_level(candidate, reference)
     assert (level, largest) == (1, 3.0)
-    assert message == ("2 of 12 elements are beyond the float32 tolerance at t = -5; worst at (2, 3): 4, expected 1")
+    assert message == (
+        "2 of 12 elements are beyond the float32 tolerance at t = -5; worst at (2, 3): 4, expected 1 (off by 3, "
+        "300.00%); it would do at t = 1 (atol 1.0e+01, rtol 1.5e+01)"
+    )
+
+
+def test_the_message_says_where_all_wrong_elements_lie() -> None:
+    reference = torch.linspace(1, 2, 7 * 130).reshape(7, 130)
+    candidate = reference.clone()
+    candidate[:, 128:] = 0.0  # a forgotten tail
+    assert "14 of 910 elements" in (message := first_correct_level(candidate, reference)[2])
+    assert "all of them in [:, 128:]" in message
+    candidate[3, 5] = math.nan
+    message = first_correct_level(candidate, reference)[2]
+    assert "all of them" not in message and "1 of them NaN or infinite where eager is finite" in message
+    assert "would do" not in message
+
+
+def test_the_message_names_the_tolerance_that_would_have_been_met() -> None:
+    level, _, message = first_correct_level(torch.tensor([1.0, 2.001]), torch.tensor([1.0, 2.0]))
+    assert level == -3 and "it would do at t = -3 (atol 1.0e-03, rtol 2.9e-04)" in message
+    level, _, message = first_correct_level(torch.tensor([1e6]), torch.tensor([0.0]))
+    assert level is None and message.endswith("(off by 1e+06); no level up to t = 1 allows it")
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,31 @@ def read_sft(path: Path) -> None:
     make_trainer_arguments(config.model_copy(update={"trainer": trainer | {"bf16": False, "use_cpu": True}}))
 
 
+def read_grpo(path: Path) -> None:
+    from training.grpo_config import GrpoRunConfig, make_grpo_arguments
+
+    config = load_config(GrpoRunConfig, path)
+    config.check()
+    trainer = {key: value for key, value in config.trainer.items() if key not in ("bf16", "fp16", "tf32")}
+    changed = config.model_copy(update={"trainer": trainer | {"bf16": False, "use_cpu": True}})
+    make_grpo_arguments(changed, planned=False)
+
+
+def read_dataset(path: Path) -> None:
+    from training.dataset_config import DatasetConfig
+
+    config = load_config(DatasetConfig, path)
+    assert config.name == path.stem == config.selection.preset
+
+
+def read_eval(path: Path) -> None:
+    from training.evaluate_config import StudentEvaluationConfig
+
+    config = load_config(StudentEvaluationConfig, path)
+    assert config.resolved_final_protocol().name == config.final_protocol
+    assert config.limits.max_turns == 50 and config.limits.time_limit_s is None
+
+
 def read_accelerate(path: Path) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
@@ -65,8 +90,11 @@ def read_tasks(path: Path) -> None:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "collect/": read_collect,
+    "dataset/": read_dataset,
     "sft/": read_sft,
+    "grpo/": read_grpo,
     "tasks/": read_tasks,
+    "eval/": read_eval,
     "accelerate/": read_accelerate,
     "quickstart.yaml": read_quickstart,
 }
@@ -84,10 +112,20 @@ def test_there_are_configurations() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIGS).as_posix())
-def test_every_shipped_configuration_is_read_by_its_class(path: Path) -> None:
+def test_every_shipped_configuration_is_read_by_its_class(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "a key, so that a missing one is not what fails")
     reader = reader_of(path)
     assert reader is not None, f"nothing reads {path}; add its reader to READERS"
     reader(path)
+
+
+def test_the_paper_s_collection_is_the_paper_s() -> None:
+    from trajectories.collect import CollectConfig
+
+    config = load_config(CollectConfig, CONFIGS / "collect/paper.yaml")
+    assert config.tasks == ["passbench:train"] and config.num_attempts == 2 and config.limits.max_turns == 50
+    assert config.max_tasks is None and config.final_protocol == "strict"
 
 
 def test_a_shipped_configuration_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,18 @@ def test_every_mini_task_gets_a_pass_that_breaks_no_source_rule(device: str) -> 
         assert list(plan.files)[-1] == MANIFEST_FILE
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_every_training_task_gets_files_that_parse(device: str) -> None:
+    for number, task in enumerate(load_tasks("passbench_lite:train")):
+        is_running_sum = any("cumsum" in graph.model_source for graph in task.graphs)
+        if number % 10 == 0 or is_running_sum:
+            files = plan_pass(task.graphs, device).files
+            for name, text in files.items():
+                if name.endswith(".py"):
+                    compile(text, f"{task.task_id}/{name}", "exec")
+
+
 def test_vendor_primitives_stay_outside_the_pattern() -> None:
     plan = plan_pass(MINI["resnet_conv_bn_relu"].graphs, "cpu")
     assert all("conv2d" not in line for rule in plan.rules for line in rule.pattern)

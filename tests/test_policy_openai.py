@@ -1,262 +1,283 @@
-"""OpenAIPolicy against a real HTTP server that speaks chat completions, well and badly."""
+"""OpenAIPolicy's protocol against a real HTTP server: what is sent, what is read. Faults: test_policy_faults.py."""
 
-import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from eval_harness.errors import UserError
-from tests.canned_evaluator import CannedEvaluator, make_task, pass_files
-from trajectories.collect import CollectConfig, run_collect
-from trajectories.environment import PassEnvironment
+from tests.policy_helpers import KEY, KEY_ENV, QUESTION, make, serve_fixture, settings  # noqa: F401 (fixture)
+from tests.protocol_servers import Answer, status
 from trajectories.policies import make_policy
-from trajectories.policies.openai import OpenAIPolicy
-from trajectories.policies.openai_config import OpenAIPolicyConfig, Prices
-from trajectories.policies.replay import pass_folder_answers
-from trajectories.policy import ContextLimitError, PolicyError
-from trajectories.record import Message, StopReason, ToolCall, Usage
-from trajectories.rollout import run_rollout
-from trajectories.store import load_trajectories
+from trajectories.policies.endpoint import own_ids
+from trajectories.policies.endpoint_config import Prices
+from trajectories.policies.openai_answer import RawAnswer, add_chunk, read_stream_end, read_whole
+from trajectories.policies.retries import MalformedAnswerError
+from trajectories.policies.server_events import Pieces
+from trajectories.policy import PolicyError
+from trajectories.record import Message, ToolCall, Usage
 from trajectories.tools import TOOLS
 
-KEY = "sk-test-4fe2c0b7"
-QUESTION = [Message(role="system", content="s"), Message(role="user", content="u")]
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+CALLS = [("file_editor", '{"command": "view",  "path": "graphs \u2028 é"}'), ("pass_evaluator", "{}")]
+USAGE = {
+    "prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200,
+    "prompt_tokens_details": {"cached_tokens": 600}, "completion_tokens_details": {"reasoning_tokens": 150},
+}  # fmt: skip
 
 
-def completion(content="", *, calls=(), finish_reason="stop", usage=None, **fields):
-    message = {"role": "assistant", "content": content, **fields}
-    if calls:
-        message["tool_calls"] = [
-            {"id": f"c{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
-            for i, (name, arguments) in enumerate(calls)
-        ]
-    return 200, {
-        "id": "x", "object": "chat.completion", "created": 0, "model": "m",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-        "usage": usage or {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
-    }  # fmt: skip
-
-
-def error(status, message, code=None):
-    return status, {"error": {"message": message, "type": "e", "code": code}}
-
-
-class Endpoint:
-    """Answers requests from a list, or by a function of the request's messages; keeps what it was sent."""
-
-    def __init__(self, answers):
-        self.answers = answers
-        self.requests, self.headers = [], []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                endpoint.requests.append(body)
-                endpoint.headers.append({name.lower(): value for name, value in self.headers.items()})
-                answers = endpoint.answers
-                answer = answers(body["messages"]) if callable(answers) else answers[len(endpoint.requests) - 1]
-                if answer == "drop":
-                    self.connection.close()
-                    return
-                if answer == "hang":
-                    time.sleep(1.0)
-                    return
-                status, reply, *more = answer
-                data = json.dumps(reply).encode()
-                self.send_response(status)
-                for name, value in (more[0] if more else {}).items():
-                    self.send_header(name, value)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *arguments):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-
-@pytest.fixture
-def serve(monkeypatch):
-    monkeypatch.setenv("TEST_KEY", KEY)
-    monkeypatch.setenv("OPENAI_ORG_ID", "an organisation of another endpoint")
-    endpoints = []
-
-    def start(answers):
-        endpoints.append(Endpoint(answers))
-        return endpoints[-1]
-
-    yield start
-    for endpoint in endpoints:
-        endpoint.server.shutdown()
-        endpoint.server.server_close()
-
-
-def make(endpoint, pauses=None, **settings):
-    settings = {"model": "m", "base_url": endpoint.url, "api_key_env": "TEST_KEY", "max_retries": 3, **settings}
-    policy = OpenAIPolicy(OpenAIPolicyConfig(**settings), sleep=([] if pauses is None else pauses).append)
-    policy.start(make_task(), attempt_index=0, seed=7, device="cpu")
-    return policy
-
-
-def test_an_answer_with_calls_reasoning_usage_and_cost(serve):
-    usage = {
-        "prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200,
-        "prompt_tokens_details": {"cached_tokens": 600}, "completion_tokens_details": {"reasoning_tokens": 150},
-    }  # fmt: skip
-    calls = [("file_editor", '{"command": "view",  "path": "graphs"}'), ("pass_evaluator", "{}")]
-    endpoint = serve([completion(None, calls=calls, reasoning_content="hm", finish_reason="tool_calls", usage=usage)])
-    policy = make(endpoint, temperature=0.5, max_output_tokens=64, prices={"input": 2, "output": 10, "cached": 1})
+@STREAMS
+def test_an_answer_with_calls_reasoning_usage_and_cost(serve, stream):
+    server = serve([Answer("so\u2028it is", calls=CALLS, reasoning="hm, what now?", usage=USAGE)])
+    prices = {"input": 2, "output": 10, "cached_input": 1}
+    policy = make(server, stream=stream, temperature=0.5, max_output_tokens=64, prices=prices)
     answer = policy.answer(QUESTION, TOOLS)
-    assert answer.content == "" and answer.reasoning == "hm" and answer.finish_reason == "tool_calls"
-    assert [(call.name, call.arguments) for call in answer.tool_calls] == calls
+    assert answer.content == "so\u2028it is" and answer.reasoning == "hm, what now?"
+    assert answer.finish_reason == "tool_calls" and answer.reasoning_policy is None
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == CALLS
     assert answer.usage.cached_tokens == 600 and answer.usage.reasoning_tokens == 150
     assert answer.usage.cost_usd == pytest.approx((400 * 2 + 600 * 1 + 200 * 10) / 1e6)
-    assert answer.usage.latency_s > 0
-    request = endpoint.requests[0]
+    assert answer.usage.latency_s > 0 and answer.usage.num_retries == answer.usage.num_estimated == 0
+    request = server.requests[0]
     assert request["tools"] == TOOLS and request["seed"] == 7 and request["temperature"] == 0.5
     assert request["max_tokens"] == 64 and "top_p" not in request and "parallel_tool_calls" not in request
-    assert request["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    assert endpoint.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert not {"openai-organization", "openai-project"} & set(endpoint.headers[0])
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert not {"openai-organization", "openai-project"} & set(server.headers[0])
 
 
-def test_a_conversation_is_sent_back_with_and_without_reasoning(serve):
-    endpoint = serve([completion("a"), completion("b")])
+def conversation():
     call = ToolCall(id="c0", name="pass_evaluator", arguments="{}")
-    messages = [
+    return [
         *QUESTION,
         Message(role="assistant", reasoning="hm", tool_calls=[call], turn=1),
         Message(role="tool", content="AS 1.0", tool_call_id="c0", name="pass_evaluator", turn=1),
     ]
-    make(endpoint).answer(messages, TOOLS)
-    make(endpoint, send_reasoning=False).answer(messages, TOOLS)
-    with_reasoning, without = (request["messages"] for request in endpoint.requests)
-    assert with_reasoning[2]["reasoning_content"] == "hm" and "reasoning_content" not in without[2]
-    assert with_reasoning[3] == {"role": "tool", "content": "AS 1.0", "tool_call_id": "c0", "name": "pass_evaluator"}
-    assert with_reasoning[2]["tool_calls"][0]["function"] == {"name": "pass_evaluator", "arguments": "{}"}
-
-
-def test_other_fields_for_reasoning(serve):
-    endpoint = serve([completion("a", reasoning="hm\ud800")])
-    assert make(endpoint).answer(QUESTION, TOOLS).reasoning == "hm?"
-
-
-@pytest.mark.parametrize("fault", [error(429, "slow down"), error(500, "oops"), error(503, "busy"), "drop"])
-def test_transient_faults_are_tried_again_with_growing_pauses(serve, fault):
-    endpoint, pauses = serve([fault, fault, fault, completion("at last")]), []
-    assert make(endpoint, pauses).answer(QUESTION, TOOLS).content == "at last"
-    assert len(endpoint.requests) == 4
-    assert all(0.5 * 2**i <= pause <= 1.5 * 2**i for i, pause in enumerate(pauses)) and len(pauses) == 3
-
-
-def test_a_timeout_is_transient(serve):
-    endpoint, pauses = serve(["hang", completion("at last")]), []
-    assert make(endpoint, pauses, timeout_s=0.2).answer(QUESTION, TOOLS).content == "at last"
-    assert len(pauses) == 1
-
-
-def test_the_endpoint_s_own_pause_counts_up_to_the_limit(serve):
-    pauses = []
-    faults = [(*error(429, "x"), {"retry-after": "20"}), (*error(429, "x"), {"retry-after": "9999"})]
-    make(serve([*faults, completion("ok")]), pauses, max_backoff_s=30.0).answer(QUESTION, TOOLS)
-    assert pauses == [20.0, 30.0]
-
-
-def test_a_fault_that_stays_is_a_policy_error_without_the_key(serve):
-    endpoint = serve([error(500, f"key {KEY} at fault")] * 4)
-    with pytest.raises(PolicyError, match="after 4 tries") as caught:
-        make(endpoint).answer(QUESTION, TOOLS)
-    assert KEY not in str(caught.value) and "***" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("more", "sent"),
     [
-        error(400, "too much", "context_length_exceeded"),
-        error(400, "This model's maximum context length is 8192 tokens. However, you requested 9000"),
-        error(400, "The input is too long for the model"),
-        error(413, "prompt is too long: 300000 tokens > 200000 maximum"),
+        ({}, {"reasoning_content": "hm"}),
+        ({"reasoning_field": "reasoning"}, {"reasoning": "hm"}),
+        ({"send_reasoning": False}, {}),
     ],
 )
-def test_a_conversation_that_is_too_long_is_a_context_limit(serve, fault):
-    endpoint = serve([fault])
-    with pytest.raises(ContextLimitError):
-        make(endpoint).answer(QUESTION, TOOLS)
-    assert len(endpoint.requests) == 1
+def test_reasoning_is_sent_back_under_the_endpoint_s_name(serve, more, sent):
+    server = serve([Answer("a")])
+    make(server, **more).answer(conversation(), TOOLS)
+    message = server.requests[0]["messages"][2]
+    assert {key: value for key, value in message.items() if "reasoning" in key} == sent
+    assert message["tool_calls"][0]["function"] == {"name": "pass_evaluator", "arguments": "{}"}
+    assert server.requests[0]["messages"][3]["content"] == "AS 1.0"
+
+
+def test_a_rationale_is_not_sent_back_as_the_model_s_own_thought(serve):
+    server = serve([Answer("a")])
+    messages = conversation()
+    messages[2] = messages[2].model_copy(update={"reasoning_policy": "summarised"})
+    make(server).answer(messages, TOOLS)
+    assert "reasoning_content" not in server.requests[0]["messages"][2]
+
+
+@STREAMS
+def test_reasoning_under_other_names_and_inside_the_text(serve, stream):
+    server = serve(
+        [
+            Answer("a", reasoning="hm", reasoning_field="reasoning"),
+            Answer("<think>\nhm\n</think>\n\na"),
+            Answer("hm\n</think>\n\na"),
+        ]
+    )
+    policy = make(server, stream=stream)
+    for _ in range(3):
+        answer = policy.answer(QUESTION, TOOLS)
+        assert (answer.reasoning, answer.content) == ("hm", "a")
+
+
+@STREAMS
+def test_reasoning_details_go_back_unchanged(serve, stream):
+    details = [
+        {"type": "reasoning.text", "text": "hm", "signature": "abc", "format": "f", "index": 0},
+        {"type": "reasoning.encrypted", "data": "xyz", "index": 1},
+    ]
+    server = serve([Answer("a", calls=CALLS[1:], fields={"reasoning_details": details}), Answer("b")])
+    policy = make(server, stream=stream)
+    answer = policy.answer(QUESTION, TOOLS)
+    assert answer.reasoning == "hm" and answer.provider_blocks == details
+    reply = Message(role="tool", content="AS 1.0", tool_call_id=answer.tool_calls[0].id)
+    stored = Message.model_validate_json(answer.model_dump_json())
+    policy.answer([*QUESTION, stored, reply], TOOLS)
+    sent = server.requests[1]["messages"][2]
+    assert sent["reasoning_details"] == details and "reasoning_content" not in sent
+
+
+def test_pieces_of_reasoning_details_are_joined():
+    answer = RawAnswer()
+    for piece in (
+        {"type": "reasoning.text", "text": "one ", "index": 0},
+        {"type": "reasoning.text", "text": "two", "signature": None, "index": 0},
+        {"type": "reasoning.text", "signature": "s", "index": 0},
+        {"type": "reasoning.summary", "summary": "x", "index": 1},
+    ):
+        add_chunk(answer, {"choices": [{"delta": {"reasoning_details": [piece]}}]})
+    assert answer.reasoning_details == [
+        {"type": "reasoning.text", "text": "one two", "signature": "s", "index": 0},
+        {"type": "reasoning.summary", "summary": "x", "index": 1},
+    ]
+
+
+def piece(index, call_id=None, name=None, arguments=""):
+    call = {"id": call_id, "function": {"name": name, "arguments": arguments}}
+    return call if index is None else {**call, "index": index}
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "words"),
+    "pieces",
     [
-        (error(401, "bad key"), UserError, r"key in \$TEST_KEY was refused \(401\)"),
-        (error(404, "no model m"), UserError, "correct policy.base_url or policy.model"),
-        (error(400, "tools not supported"), PolicyError, "tools not supported"),
-        ((200, {"id": "x", "choices": []}), PolicyError, "no choices"),
+        [piece(0, "a", "f", "{"), piece(0, None, None, "1}"), piece(1, "b", "g"), piece(1, "", "", "{}")],
+        [piece(0, "a", "f", "{"), piece(1, "b", "g", "{"), piece(0, "a", "f", "1}"), piece(1, None, None, "}")],
+        [piece(0, "a", "f", "{1}"), piece(0, "b", "g", "{}")],
+        [piece(None, "a", "f", "{"), piece(None, None, None, "1}"), piece(None, "b", "g", "{}")],
     ],
+    ids=["in order", "interleaved", "all under index 0", "without an index"],
 )
-def test_other_faults_are_not_tried_again(serve, fault, kind, words):
-    endpoint = serve([fault])
-    with pytest.raises(kind, match=words):
-        make(endpoint).answer(QUESTION, TOOLS)
-    assert len(endpoint.requests) == 1
+def test_streamed_calls_are_joined_however_they_come(pieces):
+    answer = RawAnswer()
+    for call in pieces:
+        add_chunk(answer, {"choices": [{"delta": {"tool_calls": [call]}}]})
+    assert [(call["id"], call["name"], call["arguments"]) for call in answer.calls] == [
+        ("a", "f", "{1}"),
+        ("b", "g", "{}"),
+    ]
+
+
+def test_calls_without_ids_or_with_the_same_get_ids_of_their_own(serve):
+    same = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}] * 2
+    empty = [{"id": "", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    server = serve([Answer(fields={"tool_calls": same}), Answer(fields={"tool_calls": empty})])
+    policy = make(server, stream=False)
+    assert [call.id for call in policy.answer(QUESTION, TOOLS).tool_calls] == ["x", "call_2_1"]
+    assert [call.id for call in policy.answer(QUESTION, TOOLS).tool_calls] == ["call_2_0"]
+    assert own_ids(["p_1", "", "", "p_1"], "p") == ["p_1", "p_5", "p_2", "p_3"]  # nor an id that is another's
+
+
+@STREAMS
+def test_arguments_that_come_as_an_object_are_its_text(serve, stream):
+    call = {"id": "c", "type": "function", "function": {"name": "file_editor", "arguments": {"command": "viéw"}}}
+    (read,) = make(serve([Answer(fields={"tool_calls": [call]})]), stream=stream).answer(QUESTION, TOOLS).tool_calls
+    assert read.arguments == '{"command": "viéw"}'
+
+
+def test_what_no_file_can_hold_is_nowhere_in_the_answer(serve):
+    fields = {"reasoning_details": [{"type": "reasoning.text", "text": "\ud800", "\ud800": 1}]}
+    answer = make(serve([Answer("a\ud800", fields=fields, finish="\ud800")]), stream=False).answer(QUESTION, TOOLS)
+    assert Message.model_validate_json(answer.model_dump_json()) == answer
+
+
+@STREAMS
+def test_tokens_that_are_not_said_are_estimated_and_said_to_be(serve, stream, caplog):
+    server = serve([Answer("x" * 400, usage=None), Answer("y", usage=None)])
+    policy = make(server, stream=stream, prices={"input": 1.0, "output": 1.0})
+    usage = policy.answer(QUESTION, []).usage
+    assert usage.num_estimated == 1 and usage.output_tokens == 100 and 10 < usage.input_tokens < 60
+    assert usage.cost_usd == pytest.approx((usage.input_tokens + 100) / 1e6)
+    policy.answer(QUESTION, [])
+    said = [record for record in caplog.records if "does not say its tokens" in record.getMessage()]
+    assert len(said) == 1 and server.url in said[0].getMessage()
+
+
+def test_what_an_endpoint_says_it_charged_counts_unless_there_are_prices(serve):
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "cost": 0.25}
+    server = serve([Answer("a", usage=usage), Answer("a", usage=usage)])
+    assert make(server).answer(QUESTION, TOOLS).usage.cost_usd == 0.25
+    assert make(server, prices={"input": 1}).answer(QUESTION, TOOLS).usage.cost_usd == pytest.approx(1e-4)
+    endless = serve([Answer("a", usage={**usage, "cost": cost}) for cost in (float("inf"), float("nan"), -1)])
+    assert [make(endless).answer(QUESTION, TOOLS).usage.cost_usd for _ in range(3)] == [0, 0, 0]
+
+
+def test_token_counts_that_cannot_be_do_not_spoil_the_ledger(serve):
+    usage = {"prompt_tokens": 10, "completion_tokens": None, "prompt_tokens_details": {"cached_tokens": 50}}
+    answer = make(serve([Answer("a", usage=usage)]), prices={"input": 1}).answer(QUESTION, TOOLS)
+    assert (answer.usage.input_tokens, answer.usage.cached_tokens, answer.usage.output_tokens) == (10, 10, 0)
+    assert answer.usage.cost_usd >= 0
+
+
+@STREAMS
+def test_a_refusal_and_a_cut_answer_keep_their_reasons(serve, stream):
+    server = serve([Answer(None, fields={"refusal": "I will not."}), Answer("so", finish="length")])
+    policy = make(server, stream=stream)
+    refused, was_cut = policy.answer(QUESTION, TOOLS), policy.answer(QUESTION, TOOLS)
+    assert (refused.finish_reason, refused.content) == ("refusal", "I will not.")
+    assert (was_cut.finish_reason, was_cut.content) == ("length", "so")
+
+
+def test_an_endpoint_that_answers_whole_though_asked_to_stream_is_read(serve):
+    whole = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": USAGE}
+    server = serve([status(200, "")])
+    server.answers = [type(server.answers[0])("status", status=200, body=whole)]
+    assert make(server, stream=True).answer(QUESTION, TOOLS).content == "a"
+
+
+def test_no_choices_no_message_no_end_are_malformed():
+    for value in ({}, {"choices": []}, {"choices": [{}]}, {"choices": "x"}, {"choices": [{"message": None}]}):
+        with pytest.raises(MalformedAnswerError):
+            read_whole(value)
+    with pytest.raises(MalformedAnswerError, match="ended before the answer"):
+        read_stream_end(RawAnswer(content_pieces=Pieces(["half"])))
 
 
 def test_settings_that_would_leak_or_fail_are_refused(monkeypatch):
     monkeypatch.delenv("NOT_SET", raising=False)
-    settings = {"kind": "openai", "model": "m", "api_key_env": "NOT_SET"}
+    own = {"kind": "openai", "model": "m", "api_key_env": "NOT_SET"}
     with pytest.raises(UserError, match=r"\$NOT_SET is not set"):
-        make_policy({**settings, "base_url": "https://example.invalid/v1"})
+        make_policy({**own, "base_url": "https://example.invalid/v1"})
     with pytest.raises(UserError, match="keep keys out of the address"):
         make_policy({"kind": "openai", "model": "m", "base_url": f"http://u:{KEY}@localhost/v1"})
-    with pytest.raises(UserError, match="looks like a key"):
-        make_policy({**settings, "base_url": "http://localhost/v1", "extra_body": {"x_api_key": KEY}})
+    for body in ({"x_api_key": KEY}, {"headers": [{"Authorization": KEY}]}):
+        with pytest.raises(UserError, match="looks like a key"):
+            make_policy({**own, "base_url": "http://localhost/v1", "extra_body": body})
     with pytest.raises(UserError, match="did you mean 'api_key_env'"):
         make_policy({"kind": "openai", "model": "m", "api_key": KEY})
-    make_policy({**settings, "base_url": "http://localhost:1/v1"})
+    make_policy({**own, "base_url": "http://localhost:1/v1"})
 
 
-def test_cached_tokens_cost_as_others_unless_priced():
-    assert Prices(input=1.0).cost_usd(Usage(input_tokens=10**6, cached_tokens=10**6)) == 1.0
+def test_the_field_of_newer_models_is_named(serve):
+    text = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    with pytest.raises(UserError, match=r"set policy.max_tokens_field=max_completion_tokens"):
+        make(serve([status(400, text)])).answer(QUESTION, TOOLS)
 
 
-def teacher(messages):
-    """Writes a pass by the conversation so far, as a model would."""
-    answer = pass_folder_answers(pass_files("as=1.5"))[sum(message["role"] == "assistant" for message in messages)]
-    return completion(answer.content, calls=[(call.name, call.arguments) for call in answer.tool_calls])
+def test_other_refusals_are_not_tried_again(serve):
+    server = serve([status(400, "tools not supported")])
+    with pytest.raises(PolicyError, match="tools not supported"):
+        make(server).answer(QUESTION, TOOLS)
+    assert len(server.requests) == 1
 
 
-def test_a_whole_attempt_over_http(serve):
-    environment = PassEnvironment(make_task(), CannedEvaluator())
-    trajectory = run_rollout(make(serve(teacher)), environment)
-    assert trajectory.stop_reason is StopReason.SUBMITTED and trajectory.final_verdict.as_score == 1.5
-    assert trajectory.usage.input_tokens == 400 and trajectory.num_turns == 4
+def test_tokens_of_the_cache_cost_as_others_unless_priced():
+    usage = Usage(input_tokens=10**6, cached_tokens=10**5, cache_write_tokens=2 * 10**5)
+    assert Prices(input=1.0).cost_usd(usage) == 1.0
+    assert Prices(input=1.0, cached_input=0.1, cache_write=1.25).cost_usd(usage) == pytest.approx(0.7 + 0.01 + 0.25)
 
 
-def test_no_file_of_a_collection_holds_the_key(serve, tmp_path):
-    def unlucky(messages):
-        return error(500, f"{KEY} failed") if "Task a" in messages[1]["content"] else teacher(messages)
-
-    policy = {"kind": "openai", "model": "m", "base_url": serve(unlucky).url, "api_key_env": "TEST_KEY"}
-    policy["max_retries"] = 0
-    config = CollectConfig(name="c", tasks=["x"], policy=policy, out_dir=tmp_path)
-    summary = run_collect(config, [make_task("a"), make_task("b")], CannedEvaluator(), progress=False)
-    assert summary.stop_reasons == {"POLICY_ERROR": 1, "SUBMITTED": 1}
-    assert load_trajectories(tmp_path)[1].policy["model"] == "m"
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or KEY not in path.read_text(), path
+def test_the_description_names_the_teacher_and_not_the_key(serve):
+    server = serve([])
+    own = settings(server, name="tutor", terms="MIT", licence="mit")
+    description = make_policy(own).describe()
+    assert description["kind"] == "openai" and description["teacher"] == "tutor" and description["terms"] == "MIT"
+    assert make_policy(settings(server)).describe()["teacher"] == "m"
+    assert KEY not in str(description) and KEY_ENV not in str(description)
 
 
-def test_a_refused_key_stops_the_collection_at_once(serve, tmp_path):
-    endpoint = serve(lambda messages: error(401, "no"))
-    policy = {"kind": "openai", "model": "m", "base_url": endpoint.url, "api_key_env": "TEST_KEY"}
-    config = CollectConfig(name="c", tasks=["x"], policy=policy, num_workers=1, out_dir=tmp_path)
-    with pytest.raises(UserError, match="was refused"):
-        run_collect(config, [make_task("a"), make_task("b")], CannedEvaluator(), progress=False)
-    assert len(endpoint.requests) == 1
+def test_a_long_answer_in_many_pieces_is_joined_in_no_time():
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "word"}}
+    details = [{"type": "reasoning.text", "text": "word", "index": 0}]
+    delta = {"content": "word", "reasoning": "word", "tool_calls": [call], "reasoning_details": details}
+    answer, started = RawAnswer(), time.monotonic()
+    for _ in range(50_000):
+        add_chunk(answer, {"choices": [{"delta": delta}]})
+    add_chunk(answer, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    whole = "word" * 50_000
+    assert (answer.content, answer.reasoning, answer.calls[0]["arguments"]) == (whole, whole, whole)
+    assert read_stream_end(answer).reasoning_details == [{"type": "reasoning.text", "text": whole, "index": 0}]
+    assert time.monotonic() - started < 4  # in the square of the pieces: a minute

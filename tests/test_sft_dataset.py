@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from eval_harness.errors import UserError
 from tests.training_records import NASTY_LINE, collect
+from training.dataset_files import DatasetFolder
 from training.run_folder import hash_files
 from training.sft_dataset import CARD_FILE, DATA_FILE, DatasetConfig, build_sft_dataset, load_sft_dataset
 from trajectories.selection import SelectionConfig
@@ -21,7 +23,8 @@ def collections(tmp_path_factory):
 
 def _config(collections, out, **selection):
     folders = [collections / name for name in ("good", "wrong", "bad")]
-    return DatasetConfig(name="tiny", collections=folders, out=out, selection=SelectionConfig(**selection))
+    chosen = SelectionConfig(**selection)
+    return DatasetConfig(name="tiny", collections=folders, out=out, selection=chosen, eval_tasks=[])
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +74,16 @@ def test_it_loads_with_plain_datasets(built, tmp_path):
     assert list(load_sft_dataset(tmp_path / "saved")) == list(plain)
 
 
-def test_the_same_trajectories_give_the_same_bytes(built, collections, tmp_path):
-    out, summary = built
-    config = _config(collections, tmp_path / "again")
+def test_the_same_trajectories_give_the_same_bytes(collections, tmp_path):
+    config = _config(collections, tmp_path / "one", preset="paper")  # rows of two collections
+    summary = build_sft_dataset(config)
     # the order in which collections are named does not matter
-    again = build_sft_dataset(config.model_copy(update={"collections": config.collections[::-1]}))
-    assert (out / DATA_FILE).read_bytes() == (tmp_path / "again" / DATA_FILE).read_bytes()
+    turned = {"collections": config.collections[::-1], "out": tmp_path / "again"}
+    again = build_sft_dataset(config.model_copy(update=turned))
+    for name in (DATA_FILE, CARD_FILE):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     assert again.dataset_hash == summary.dataset_hash
-    assert hash_files(out / DATA_FILE) == hash_files(tmp_path / "again" / DATA_FILE)
+    assert hash_files(tmp_path / "one" / "data") == hash_files(tmp_path / "again" / "data")
 
 
 def test_the_card_says_what_is_in_it(built):
@@ -86,7 +91,13 @@ def test_the_card_says_what_is_in_it(built):
     card = (out / CARD_FILE).read_text()
     for reason, count in summary.refusals.items():
         assert f"| {reason} | {count} |" in card
-    for text in ("2 of 6 trajectories", "load_dataset", "data/train-*.parquet", "| AS | 1.500 | 1.500 | 1.500 |"):
+    for text in (
+        "2 of 6 trajectories",
+        "load_dataset",
+        "data/train-*.parquet",
+        "| AS | 1.500 | 1.500 | 1.500 |",
+        "no tokenizer was given",
+    ):
         assert text in card
 
 
@@ -103,7 +114,63 @@ def test_mistakes_are_one_line_and_destroy_nothing(built, collections, tmp_path)
         build_sft_dataset(_config(collections, tmp_path / "none", min_as_covered=9.0))
     with pytest.raises(UserError, match="no data/train"):
         load_sft_dataset(tmp_path / "notes")
+    config = _config(collections, tmp_path / "twice")
+    with pytest.raises(UserError, match="named twice"):
+        build_sft_dataset(config.model_copy(update={"collections": [collections / "good"] * 2}))
     assert (tmp_path / "notes" / "thesis.txt").exists() and hash_files(out) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes"]
+
+
+def test_a_place_that_takes_no_folder_is_one_line(collections, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for out in (tmp_path / "file", tmp_path / ("n" * 300)):
+        with pytest.raises(UserError, match="cannot be written"):
+            build_sft_dataset(_config(collections, out))
+
+
+def test_two_builds_do_not_share_a_folder(collections, tmp_path):
+    with DatasetFolder(tmp_path / "d", overwrite=False) as first:
+        with pytest.raises(UserError, match="another build writes to it"):
+            build_sft_dataset(_config(collections, tmp_path / "d"))
+        writer = first.writer("train", schema=None, shard_bytes=100)
+        writer.add({}, "{}", 2)
+        assert writer.close() == ["data/train-00000-of-00001.jsonl"]
+
+
+def test_what_fails_at_the_very_end_leaves_the_old_dataset(collections, tmp_path):
+    build_sft_dataset(_config(collections, tmp_path / "d"))
+    before = hash_files(tmp_path / "d")
+    with pytest.raises(OSError), DatasetFolder(tmp_path / "d", overwrite=True) as folder:
+        (tmp_path / "d" / ".building" / "summary.json").mkdir()
+        folder.finish(card="", summary="")
+    assert hash_files(tmp_path / "d") == before
+
+
+def test_a_kill_between_the_last_renames_is_built_again(collections, tmp_path):
+    config = _config(collections, tmp_path / "d")
+    summary = build_sft_dataset(config)
+    (tmp_path / "d" / ".building" / "replaced").mkdir(parents=True)
+    with pytest.raises(UserError, match="holds a dataset already"):  # a killed build beside a whole one
+        build_sft_dataset(config)
+    (tmp_path / "d" / "summary.json").rename(tmp_path / "d" / ".building" / "replaced" / "summary.json")
+    assert build_sft_dataset(config) == summary
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == ["README.md", "data", "summary.json"]
+
+
+def test_a_tokenizer_that_is_none_is_told_before_any_record_is_read(collections, tmp_path):
+    config = _config(collections, tmp_path / "d").model_copy(update={"tokenizer": str(tmp_path / "none")})
+    missing = config.model_copy(update={"collections": [tmp_path / "none"]})
+    with pytest.raises(UserError, match=r"tokenizer .* cannot be loaded"):
+        build_sft_dataset(missing)
+
+
+def test_a_record_that_names_an_evaluation_it_has_not_is_one_line(collections, tmp_path):
+    shutil.copytree(collections / "good", tmp_path / "c")
+    path = next((tmp_path / "c" / "trajectories").glob("*.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"best_evaluation": 7}))
+    config = DatasetConfig(collections=[tmp_path / "c"], out=tmp_path / "d", eval_tasks=[])
+    with pytest.raises(UserError, match=f"{path.name}: best_evaluation 7 names none of its"):
+        build_sft_dataset(config)
 
 
 def test_overwriting_replaces_the_rows(collections, tmp_path):

@@ -7,18 +7,25 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from eval_harness.errors import UserError
 from tests.canned_evaluator import CannedEvaluator, make_task
-from trajectories import store as store_module
 from trajectories.environment import PassEnvironment
 from trajectories.ledger import Ledger
 from trajectories.policies.scripted import ScriptedPolicy
 from trajectories.record import StopReason, Usage
 from trajectories.rollout import new_trajectory
-from trajectories.store import TrajectoryStore, is_finished, load_trajectories, load_trajectory, write_atomically
+from trajectories.store import (
+    TrajectoryStore,
+    disk_errors,
+    is_finished,
+    load_trajectories,
+    load_trajectory,
+    write_atomically,
+)
 
 IDENTITY = {"seed": 0, "policy": {"kind": "scripted"}}
 
@@ -69,9 +76,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(store, monkeypatch, num
         raise OSError(number, os.strerror(number))
 
     if call == "fsync":
-        monkeypatch.setattr(store_module.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
     else:
-        monkeypatch.setattr(store_module.Path, "open", full)
+        monkeypatch.setattr(Path, "open", full)
     with pytest.raises(UserError) as caught:
         store.write(trajectory)
     monkeypatch.undo()
@@ -176,14 +183,46 @@ def test_broken_files_are_named(store, tmp_path):
 
 def test_the_ledger_adds_up_over_runs_and_torn_lines(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path, budget_usd=0.3)
+    ledger = Ledger(path)
     for turn in (1, 2):
-        ledger.append("t__000", turn, Usage(cost_usd=0.1, output_tokens=5))
-    assert not ledger.is_spent
+        ledger.append("t__000", turn, Usage(cost_usd=0.1, output_tokens=5), teacher="a")
+    ledger.close()
     with path.open("a") as file:
         file.write('{"trajectory_id": "t__000", "cost_')
-    again = Ledger(path, budget_usd=0.3)
+    again = Ledger(path)
     assert again.spent_usd == pytest.approx(0.2) and again.num_answers == 2
-    again.append("t__000", 3, Usage(cost_usd=0.2))
-    assert again.is_spent
-    assert Ledger(path).spent_usd == pytest.approx(0.4) and not Ledger(path).is_spent
+    again.append("u__000", 3, Usage(cost_usd=0.2, input_tokens=7), teacher="b", task_id="u")
+    again.close()
+    last = Ledger(path)
+    assert last.spent_usd == pytest.approx(0.4) and last.total.num_tokens == 17
+    assert last.by_teacher["a"].cost_usd == last.by_teacher["b"].cost_usd == pytest.approx(0.2)
+    assert {task: spent.num_answers for task, spent in last.by_task.items()} == {"t": 2, "u": 1}
+
+
+def test_ledger_lines_of_many_threads_are_whole_and_on_disk(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    threads = [
+        threading.Thread(
+            target=lambda n=n: [ledger.append(f"t__{n:03d}", i, Usage(output_tokens=1)) for i in range(20)]
+        )
+        for n in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    read = Ledger(tmp_path / "ledger.jsonl")
+    assert read.num_answers == 320 and read.total == ledger.total
+    assert all(spent.num_answers == 20 for spent in read.by_attempt.values()) and len(read.by_attempt) == 16
+
+
+def test_a_place_that_is_no_folder_and_a_disk_that_fails_are_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "deeper")
+    for place in ("file", "file/below", "link", "x" * 300):
+        with pytest.raises(UserError, match=f"{place[:9]}.*choose another folder by --out"):
+            TrajectoryStore(tmp_path / place).open_for_writing({})
+    for number in (errno.EIO, errno.ESTALE, errno.ENOENT):
+        failing = OSError(number, os.strerror(number))
+        with pytest.raises(UserError, match=r"cannot be written .*when the disk is there again"), disk_errors(tmp_path):
+            raise failing

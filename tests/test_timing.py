@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eval_harness.judge import clock
 from eval_harness.timing import (
     MAX_BLOCK_CALLS,
     PairTiming,
@@ -113,3 +114,14 @@ def test_one_value_in_ten_disturbed_moves_neither_the_speedup_nor_its_interval_f
     estimate = estimate_speedup(clusters, floor=0.0)
     assert estimate.speedup == pytest.approx(calm.speedup, rel=0.02)
     assert estimate.half_width < 6 * calm.half_width
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(None, 6 << 30), (8 << 30, 1 << 30), (141 << 30, 6 << 30)])
+def test_a_small_gpu_has_a_small_ring(monkeypatch, memory, expected):
+    """Two rings of 6 GiB do not fit on a GPU of 8 GiB."""
+    monkeypatch.setattr(clock, "device_memory_bytes", lambda device: memory)
+    assert clock.ring_bytes("cuda:0") == expected
+
+
+def test_the_ring_of_a_cpu_does_not_ask_for_a_gpu():
+    assert clock.ring_bytes("cpu") == clock.RING_BYTES["cpu"]

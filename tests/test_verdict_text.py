@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from eval_harness.feedback import NEXT_STEPS, render_feedback
 from eval_harness.scores import score_verdict
 from eval_harness.verdict import GraphVerdict, Outcome, Verdict, Violation
-from eval_harness.verdict_text import NEXT_STEPS, render_feedback, render_verdict
+from eval_harness.verdict_text import render_verdict
 
 IMPORT = Violation(rule="source.import", layer="source", file="Fuse.py", line=3, message="import os; remove it")
 

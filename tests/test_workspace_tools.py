@@ -1,6 +1,7 @@
 """The workspace cannot be left, and the tools answer a mistake with what was wrong."""
 
 import json
+import re
 
 import pytest
 
@@ -94,8 +95,9 @@ def test_line_numbers_of_view_and_insert_agree_on_odd_separators(workspace):
 def test_failed_edits_change_nothing(workspace):
     path = "pass_dir/a.py"
     edit(workspace, "create", path, file_text="x x\n")
-    assert "occurs 2 times" in edit(workspace, "str_replace", path, old_str="x", new_str="y")
-    assert "does not occur" in edit(workspace, "str_replace", path, old_str="z", new_str="y")
+    assert "occurs 2 times, at lines 1, 1, in" in edit(workspace, "str_replace", path, old_str="x", new_str="y")
+    assert "does not occur in" in edit(workspace, "str_replace", path, old_str="z", new_str="y")
+    assert "line 1 is the same but for white space" in edit(workspace, "str_replace", path, old_str="  x x", new_str="")
     assert "old_str is empty" in edit(workspace, "str_replace", path, old_str="", new_str="y")
     assert "has 1 lines" in edit(workspace, "insert", path, insert_line=2, insert_text="y")
     assert "lines 1 to 1" in edit(workspace, "view", path, view_range=[2, 3])
@@ -129,23 +131,36 @@ def test_replies_are_clipped_with_a_hint(workspace):
 @pytest.mark.parametrize(
     ("name", "arguments", "fault"),
     [
-        ("file_edit", "{}", "no tool 'file_edit'"),
+        ("file_edit", "{}", "no tool 'file_edit'; did you mean 'file_editor'"),
+        ("str_replace", "{}", "write file_editor {"),
+        ("browser", "{}", "the tools are file_editor and pass_evaluator"),
         ("file_editor", '{"command": "view"', "not JSON"),
         ("file_editor", "[1]", "must be a JSON object"),
         ("file_editor", '{"command": "delete", "path": "x"}', "choose one of"),
         ("file_editor", '{"command": ["view"], "path": "x"}', "choose one of"),
-        ("file_editor", '{"command": "create", "path": "pass_dir/x"}', "'file_text' is missing"),
+        ("file_editor", '{"command": "replace", "path": "x"}', "did you mean 'str_replace'"),
+        ("file_editor", '{"command": "create", "path": "pass_dir/x"}', "'file_text' is missing; write {"),
         ("file_editor", '{"command": "view"}', "'path' is missing"),
-        ("file_editor", '{"command": "view", "path": "x", "mode": 1}', "unknown argument 'mode'"),
+        ("file_editor", '{"command": "view", "path": "x", "mode": 1}', "unknown argument 'mode'; write {"),
         ("file_editor", '{"command": "view", "path": "x", "old_str": "y"}', "does not belong"),
-        ("file_editor", '{"command": "view", "path": 3}', "must be string"),
-        ("file_editor", '{"command": "view", "path": "x", "view_range": [1, true]}', "must be array"),
+        ("file_editor", '{"command": "str_replace", "path": "x", "old_string": "y"}', "did you mean 'old_str'"),
+        ("file_editor", '{"command": "insert", "path": "x"}', "'insert_line' and 'insert_text' are missing"),
+        ("file_editor", '{"command": "create", "path": "x", "file_text": "a\nb"}', "write a new line in a string as"),
+        ("file_editor", '{"command": "create", "path": "x", "file_text": "abc', "ends too early"),
+        ("file_editor", "{'command': 'view'}", "double quotes"),
+        ("file_editor", '{"command": "view", "path": "x"}{}', "one call holds one object"),
+        ("file_editor", '{"command": "view", "path": 3}', "must be a string, not the number 3"),
+        (
+            "file_editor",
+            '{"command": "view", "path": "x", "view_range": [1, true]}',
+            "must be a list of integers, not the list [1, True]",
+        ),
         ("file_editor", '{"command": "insert", "path": "x", "insert_line": ' + "9" * 5000 + "}", "not JSON"),
         ("pass_evaluator", '{"path": "x"}', "takes no arguments"),
     ],
 )
 def test_malformed_calls_say_what_was_wrong(name, arguments, fault):
-    with pytest.raises(MalformedCallError, match=fault.replace("[", r"\[")):
+    with pytest.raises(MalformedCallError, match=re.escape(fault)):
         parse_arguments(ToolCall(id="c", name=name, arguments=arguments))
 
 

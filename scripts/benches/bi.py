@@ -28,10 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--static-only", action="store_true", help="run no kernel")
     parser.add_argument("--jobs", type=int, default=4, metavar="N", help="processes that compile kernels; default: 4")
     parser.add_argument("--confirm", action="store_true", help="confirm survivors in fresh processes; takes minutes")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="rows of an earlier run that was cut off; new ones are appended"
+    )
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="begin no further kernels then")
 
 
 def run(args: argparse.Namespace) -> int:
-    from scripts.benches.bi_runs import measure_dynamic, measure_static
+    from scripts.benches.bi_runs import SLICE, DynamicRows, compiles_long, measure_dynamic, measure_static
     from scripts.benches.bi_tables import render, summarise, targets
     from scripts.benches.output import machine_facts, report
 
@@ -42,9 +46,22 @@ def run(args: argparse.Namespace) -> int:
     for row in rows:
         row |= measure_static(args.pool / row["name"], row["family"])
     if not args.static_only:
-        found = measure_dynamic(args.pool, [row["name"] for row in rows], device, jobs=args.jobs, confirm=args.confirm)
+        known = DynamicRows(args.resume, device)
+        names = [row["name"] for row in rows if known.get(args.pool / row["name"]) is None]
+        names.sort(key=lambda name: compiles_long(args.pool / name))
+        # slice by slice, so that a run that is cut off has timed what it has validated; C++ last, a minute a kernel
+        for start in range(0, len(names), SLICE):
+            if args.max_seconds is not None and time.monotonic() - started > args.max_seconds:
+                break
+            part = names[start : start + SLICE]
+            found = measure_dynamic(args.pool, part, device, jobs=args.jobs, confirm=args.confirm)
+            known.add({args.pool / name: found[name] for name in part})
         for row in rows:
-            row |= found[row["name"]]
+            row |= known.get(args.pool / row["name"]) or {}
+        not_run = [row["name"] for row in rows if "dynamic" not in row]
+        if not_run:
+            say(f"bench bi: {len(not_run)} kernels were not run and are left out; go on with --resume FILE")
+            rows = [row for row in rows if "dynamic" in row]
     figures = summarise(rows) | {"kernels": rows, "wall_s": round(time.monotonic() - started, 1)}
     return report(
         args,

@@ -7,7 +7,9 @@ so that nothing else runs on the device.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,57 @@ from scripts.arguments import say
 STATIC_REPEATS = 5
 DYNAMIC_REPEATS = 10
 KERNEL_TIMEOUT_S = 300.0
+SLICE = 64
+"""Kernels that are validated side by side before they are timed one after the other."""
+
+
+class DynamicRows:
+    """What the validator said of kernels on a kind of device: a line of JSON each, kept in a file if one is given.
+
+    A row counts again for the same text of the kernel's files on the same kind of device.
+    """
+
+    def __init__(self, path: Path | None, device: str) -> None:
+        self._path = path
+        self._device = device_kind(device)
+        self._rows: dict[str, dict[str, Any]] = {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                if line.endswith("}"):  # the last one may be torn
+                    row = json.loads(line)
+                    self._rows[row.pop("key")] = row
+
+    def get(self, folder: Path) -> dict[str, Any] | None:
+        return self._rows.get(self._key(folder))
+
+    def add(self, found: dict[Path, dict[str, Any]]) -> None:
+        lines = []
+        for folder, row in found.items():
+            self._rows[self._key(folder)] = row
+            lines.append(json.dumps({"key": self._key(folder), **row}) + "\n")
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write("".join(lines))
+
+    def _key(self, folder: Path) -> str:
+        from eval_harness.batch_invariance.kernel_files import SPEC_FILE, read_sources, source_files
+
+        texts = read_sources(source_files(folder), folder) | {SPEC_FILE: (folder / SPEC_FILE).read_text()}
+        digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+        return f"{folder.name} {digest} {self._device}"
+
+
+def compiles_long(folder: Path) -> bool:
+    from eval_harness.batch_invariance.kernel_spec import load_kernel_spec
+
+    return load_kernel_spec(folder).compile_s == "long"
+
+
+def device_kind(device: str) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def measure_static(folder: Path, family: str | None) -> dict[str, Any]:
@@ -98,7 +151,12 @@ class _Workers:
         command = [sys.executable, "-m", "scripts.benches.bi_runs", *(["--confirm"] if self.confirm else [])]
         command += [str(self.pool), self.device]
         self._process = subprocess.Popen(
-            [*command, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # many processes draw their inputs side by side
         )
 
     def _read(self, what: str, names: Sequence[str]) -> str | None:

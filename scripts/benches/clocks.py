@@ -43,11 +43,16 @@ def run(args: argparse.Namespace) -> int:
         [[row["pass"], row["graph"][-28:], row["eager_us"], row["judge"], *row["interval"], *[row[c] for c in clocks]]
          for row in rows],
     )  # fmt: skip
+    calls = render_table(
+        ("pass", "graph", "side", "judge", *clocks),
+        [[row["pass"], row["graph"][-28:], side, row[f"{side}_us"], *[row["us"][c][side] for c in clocks]]
+         for row in rows for side in ("eager", "pass")],
+    )  # fmt: skip
     targets = [
         Target(f"{name}: median |judge's speedup / in-process loop's - 1|", apart, MAX_DISAGREEMENT[kind], "at most")
         for name, apart in disagreement(rows).items()
     ]
-    body = f"speedup (eager time over pass time) by clock\n{table}"
+    body = f"speedup (eager time over pass time) by clock\n{table}\n\nmicroseconds a call by clock\n{calls}"
     return report(args, "clocks", body=body, figures={"rows": rows}, targets=targets, facts=machine_facts(device))
 
 
@@ -113,6 +118,7 @@ def _one_pass(bench: Any, name: str, candidate: Any, graphs: Any) -> list[dict[s
                     continue
                 rows.append(
                     {"pass": name, "graph": graph.name, "eager_us": fields["reference_latency_us"],
+                     "pass_us": fields["latency_us"],
                      "judge": fields["speedup"], "interval": list(fields["speedup_interval"]),
                      **_in_process(session, bench.device)}
                 )  # fmt: skip
@@ -123,9 +129,12 @@ def _one_pass(bench: Any, name: str, candidate: Any, graphs: Any) -> list[dict[s
     return rows
 
 
-def _in_process(session: Any, device: str) -> dict[str, float]:
-    """Speedup by each clock: medians of rounds that alternate between the sides, on the last block's input sets."""
-    speedups = {}
+def _in_process(session: Any, device: str) -> dict[str, Any]:
+    """Speedup by each clock, and "us": clock -> microseconds a call of "eager" and "pass".
+
+    Medians of rounds that alternate between the sides, on the last block's input sets.
+    """
+    speedups: dict[str, Any] = {"us": {}}
     for how in CLOCKS[device.split(":")[0]]:
         times: tuple[list[float], list[float]] = ([], [])
         num_rounds = 1 if how in ("do_bench", "profiler") else ROUNDS
@@ -133,5 +142,7 @@ def _in_process(session: Any, device: str) -> dict[str, float]:
             for worker, mine in zip((session.candidate, session.reference), times, strict=True):
                 fields = {"how": how, "num_warmup": NUM_WARMUP, "num_trials": NUM_TRIALS}
                 mine.append(float(worker.ask("time_in_process", timeout_s=120.0, **fields)["us"]))
-        speedups[how] = statistics.median(times[1]) / max(statistics.median(times[0]), 1e-9)
+        ours, eager = statistics.median(times[0]), statistics.median(times[1])
+        speedups["us"][how] = {"eager": eager, "pass": ours}
+        speedups[how] = eager / max(ours, 1e-9)
     return speedups

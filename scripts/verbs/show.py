@@ -1,110 +1,140 @@
-"""`passwright show`: a task, a trajectory or a verdict for a reader, told apart by what the argument is."""
+"""`passwright show`: a task, an attempt, a collection or a verdict for a reader, told apart by what the argument is."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # pydantic takes longer to import than --help may take
+    from eval_harness.verdict import Verdict
     from trajectories.record import Trajectory
 
-HELP = "Show a task, a trajectory or a verdict."
+HELP = "Show a task, an attempt, a collection or a verdict."
 
-CLIPPED_CHARS = 1_500
-"""Of each message, unless --full is given."""
+COLLECTIONS_DIR = Path("runs/collect")
+"""Where attempts are looked for by id."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", metavar="WHAT", help="a TASK, or the JSON file of a trajectory or of a verdict")
-    parser.add_argument("--full", action="store_true", help="do not clip long messages")
+    parser.add_argument(
+        "what",
+        metavar="WHAT",
+        help="id of an attempt, JSON file of an attempt or a verdict, folder of a collection, or a TASK",
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help=f"the attempt's collection; default: any in {COLLECTIONS_DIR}/"
+    )
+    parser.add_argument("--turn", type=int, metavar="N", help="one turn of an attempt")
+    parser.add_argument("--full", action="store_true", help="do not clip long texts")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="default: at a terminal; `always` for `| less -R`",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    path = Path(args.what)
-    if path.suffix == ".json":
-        print(render_record_file(path, full=args.full))
+    from eval_harness.errors import UserError
+
+    record = find_record(args.what, args.dir)
+    if record is None:
+        if args.turn is not None:
+            raise UserError(f"--turn {args.turn}: {args.what} is no attempt")
+        if (Path(args.what) / "trajectories").is_dir():
+            return _show_collection(Path(args.what), args.color)
+        from data.passbench import load_tasks
+        from scripts.verbs.tasks import render_task
+
+        print("\n\n".join(render_task(task) for task in load_tasks(args.what)))
         return 0
-    from data.passbench import load_tasks
-    from scripts.verbs.tasks import render_task
+    parsed = load_record(record)
+    if not hasattr(parsed, "trajectory_id"):
+        if args.turn is not None:
+            raise UserError(f"--turn {args.turn}: {record} is a verdict, not an attempt")
+        from eval_harness.verdict_text import render_verdict
 
-    print("\n\n".join(render_task(task) for task in load_tasks(args.what)))
-    return 0
+        print(render_verdict(parsed))  # type: ignore[arg-type]
+        return 0
+    return _show_attempt(parsed, args)  # type: ignore[arg-type]
 
 
-def render_record_file(path: Path, *, full: bool = False) -> str:
-    """The text of a trajectory's or a verdict's file. Raises UserError naming the file."""
+def find_record(what: str, folder: Path | None) -> Path | None:
+    """The file that WHAT means; None if it is no record but a task or a collection. Raises UserError."""
+    from eval_harness.errors import UserError
+    from trajectories.store import TRAJECTORIES_DIR, TrajectoryStore
+
+    if what.endswith(".json"):
+        return Path(what)
+    if folder is not None and not (folder / TRAJECTORIES_DIR).is_dir():
+        raise UserError(f"--dir {folder}: no {TRAJECTORIES_DIR}/ in it; give a folder that `passwright collect` wrote")
+    folders = [folder] if folder is not None else sorted(COLLECTIONS_DIR.glob("*/"))
+    found = [path for each in folders if (path := TrajectoryStore(each).path(what)).exists()]
+    if len(found) > 1:
+        raise UserError(f"{what}: in {len(found)} collections; add --dir {found[0].parent.parent} or another")
+    if not found and folder is not None:
+        names = [path.stem for path in sorted((folder / TRAJECTORIES_DIR).glob("*.json"))]
+        near = difflib.get_close_matches(what, names, n=3, cutoff=0.4) or names[:3]
+        raise UserError(f"{what}: not among the {len(names)} attempts of {folder} ({', '.join(near) or 'it is empty'})")
+    return found[0] if found else None
+
+
+def load_record(path: Path) -> Trajectory | Verdict:
+    """The trajectory or the verdict of a file. Raises UserError naming the file."""
     from pydantic import ValidationError
 
     from eval_harness.errors import UserError
     from eval_harness.verdict import Verdict
-    from eval_harness.verdict_text import render_verdict
     from trajectories.record import Trajectory
 
     record = _read_object(path)
     record_type = Trajectory if "trajectory_id" in record else Verdict
     try:
-        parsed = record_type.model_validate(record)
+        return record_type.model_validate(record)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UserError(
             f"{path}: neither a trajectory nor a verdict of this version ({where}: {first['msg']})"
         ) from None
-    if isinstance(parsed, Verdict):
-        return render_verdict(parsed)
-    return render_trajectory(parsed, full=full)
 
 
-def render_trajectory(trajectory: Trajectory, *, full: bool = False) -> str:
-    """The conversation turn by turn, then how it ended."""
-    from eval_harness.verdict_text import render_verdict
+def _show_attempt(trajectory: Trajectory, args: argparse.Namespace) -> int:
+    from trajectories.pages.terminal import AttemptText, make_console
 
-    verdicts = {record.turn: record.verdict for record in trajectory.evaluations}
-    lines = [f"trajectory {trajectory.trajectory_id}: {trajectory.policy.get('kind', '?')} on {trajectory.device}"]
-    for message in trajectory.messages:
-        lines += ["", f"--- {message.role}" + (f", turn {message.turn}" if message.turn else "")]
-        if message.reasoning:
-            lines.append(f"(reasoning) {_clip(message.reasoning, full)}")
-        if message.content:
-            lines.append(_clip(message.content, full))
-        for call in message.tool_calls:
-            lines.append(f"-> {call.name} {_clip(_readable_arguments(call.arguments), full)}")
-    lines += ["", f"stopped: {trajectory.stop_reason or 'still running'} after {trajectory.num_turns} turns"]
-    if trajectory.error:
-        lines.append(f"error: {trajectory.error}")
-    for turn, verdict in verdicts.items():
-        lines.append(f"turn {turn}: AS {verdict.as_score}, covered {verdict.as_covered}")
-    if trajectory.final_verdict is not None:
-        lines += ["", "final verdict", render_verdict(trajectory.final_verdict)]
-    return "\n".join(lines)
+    console = make_console(sys.stdout, color=args.color)
+    text = AttemptText(trajectory, full=args.full, color=console.is_terminal and not console.no_color)
+    for part in text.whole() if args.turn is None else text.turn(args.turn):
+        console.print(part)
+    return 0
 
 
-def _readable_arguments(arguments: str) -> str:
-    """Tool arguments with real line breaks: file contents are what one wants to read."""
-    try:
-        parsed = json.loads(arguments)
-    except json.JSONDecodeError:
-        return arguments
-    if not isinstance(parsed, dict):
-        return arguments
-    return "\n   ".join(f"{name}: {value}" for name, value in parsed.items())
+def _show_collection(folder: Path, color: str) -> int:
+    from trajectories.pages.attempt_entry import attempt_entry
+    from trajectories.pages.terminal import attempts_table, make_console
+    from trajectories.selection import SelectionConfig
+    from trajectories.store import TrajectoryStore
 
-
-def _clip(text: str, full: bool) -> str:
-    if full or len(text) <= CLIPPED_CHARS:
-        return text
-    return f"{text[:CLIPPED_CHARS]}\n[{len(text) - CLIPPED_CHARS} more characters; --full shows them]"
+    selection = SelectionConfig()
+    rows = [
+        attempt_entry(trajectory, collection=folder.name, page="", selection=selection)
+        for trajectory in TrajectoryStore(folder)
+    ]
+    make_console(sys.stdout, color=color).print(attempts_table(rows))
+    return 0
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     from eval_harness.errors import UserError
 
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; give a TASK or a record's JSON file") from None
+        raise UserError(f"{path}: no such file; give an attempt's id, a TASK or a record's JSON file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not JSON ({error}); give a trajectory's or a verdict's file") from None
     if not isinstance(record, dict):
