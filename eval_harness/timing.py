@@ -55,6 +55,18 @@ def block_calls(candidate_call_s: float, reference_call_s: float, *, block_ms: f
     return max(1, min(wanted, affordable, max_sets, MAX_BLOCK_CALLS))
 
 
+def block_overhead_s(empty_s: float, single_s: float, block_s: float, num_calls: int, *, max_start_s: float) -> float:
+    """Seconds of a block beside its calls: of no call, on the line through blocks of one and of num_calls calls.
+
+    The first call of a block starts a device at rest and code out of the caches; an empty block shows none of it.
+    Never below empty_s, the time of an empty block, and at most max_start_s above it.
+    """
+    if num_calls < 2:
+        return empty_s
+    intercept = (num_calls * single_s - block_s) / (num_calls - 1)
+    return min(max(intercept, empty_s), empty_s + max_start_s)
+
+
 def is_candidate_first(pair_index: int) -> bool:
     """ABBA: candidate first in even pairs, reference first in odd ones."""
     return pair_index % 2 == 0

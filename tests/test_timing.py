@@ -14,6 +14,7 @@ from eval_harness.timing import (
     MAX_BLOCK_CALLS,
     PairTiming,
     block_calls,
+    block_overhead_s,
     deferred_work_s,
     estimate_speedup,
     is_candidate_first,
@@ -125,3 +126,18 @@ def test_a_small_gpu_has_a_small_ring(monkeypatch, memory, expected):
 
 def test_the_ring_of_a_cpu_does_not_ask_for_a_gpu():
     assert clock.ring_bytes("cpu") == clock.RING_BYTES["cpu"]
+
+
+@given(
+    empty_us=st.floats(10, 1000), start_us=st.floats(0, 200), call_us=st.floats(1, 1000), num_calls=st.integers(2, 500)
+)
+def test_what_the_first_call_costs_beyond_the_others_is_overhead(
+    empty_us: float, start_us: float, call_us: float, num_calls: int
+) -> None:
+    single_us, block_us = empty_us + start_us + call_us, empty_us + start_us + num_calls * call_us
+    found = block_overhead_s(empty_us, single_us, block_us, num_calls, max_start_s=200)
+    assert found == pytest.approx(empty_us + start_us, rel=1e-6)
+    # a warm single call cannot bring it below an empty block, nor anything above the bound
+    assert block_overhead_s(empty_us, 0.0, block_us, num_calls, max_start_s=200) == empty_us
+    assert block_overhead_s(empty_us, single_us + 1e6, block_us, num_calls, max_start_s=200) == empty_us + 200
+    assert block_overhead_s(empty_us, single_us, block_us, 1, max_start_s=200) == empty_us

@@ -67,7 +67,8 @@ class InputSets:
         """
         for tensors in self.tensors:
             for tensor in tensors:
-                tensor.data_ptr()
+                # what a launch reads of it: its address, sizes, strides and type
+                tensor.data_ptr(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device
         for block in self._blocks:
             block.view(-1)[:: max(1, PAGE_BYTES // block.element_size())].clone()
 
