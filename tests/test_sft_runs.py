@@ -213,14 +213,35 @@ def test_a_failed_upload_keeps_the_student_and_is_made_up_for(dataset_dir, named
 
 
 @pytest.mark.slow
+def test_layers_compiled_by_accelerate_learn_the_same_and_leave_a_plain_model(dataset_dir, tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    steps = ["trainer.max_steps=4"]
+    run_sft(load_config(SftRunConfig, _write_config(dataset_dir, tmp_path, tmp_path / "plain"), overrides=steps))
+    command = _launch(_write_config(dataset_dir, tmp_path, tmp_path / "compiled"), 1) + steps
+    shipped = yaml.safe_load((ROOT / "configs/accelerate/single_compiled.yaml").read_text())
+    accelerate = tmp_path / "accelerate-1.yaml"
+    accelerate.write_text(accelerate.read_text() + yaml.safe_dump({"dynamo_config": shipped["dynamo_config"]}))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    plain, compiled = _losses(tmp_path / "plain"), _losses(tmp_path / "compiled")
+    assert [loss for _, loss in compiled] == pytest.approx([loss for _, loss in plain], abs=1e-4)
+    weights = [_weights(tmp_path / out / "student") for out in ("plain", "compiled")]
+    assert set(weights[0]) == set(weights[1]) and len(plain) == 4
+
+
+@pytest.mark.slow
 def test_the_benchmark_runs_both_sides_on_the_same_rows(tmp_path, capsys):
     record = tmp_path / "record.json"
     status = main(["bench", "sft", "--model", "tiny", "--lengths", "128", "--steps", "1", "--train-batch", "2",
-                   "--json", str(record), "--keep", str(tmp_path / "kept")])  # fmt: skip
-    assert status == 0, capsys.readouterr().err
+                   "--json", str(record), "--keep", str(tmp_path / "kept"), "--profile"])  # fmt: skip
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    assert "all matrix products" in shown.out
     figures = json.loads(record.read_text())["figures"]
     ours, plain = (next(row for row in figures["rows"] if row["side"] == side) for side in ("ours", "plain"))
-    assert len(ours["losses"]) == len(plain["losses"]) == 3 and ours["losses"] == pytest.approx(
+    assert len(ours["step_s"]) == len(plain["step_s"]) == 3, "the profiled step is not timed"
+    assert ours["profile"]["groups"]["matrix products"] > 0 < plain["profile"]["groups"]["attention"]
+    assert len(ours["losses"]) == len(plain["losses"]) == 4 and ours["losses"] == pytest.approx(
         plain["losses"], abs=1e-4
     )
     assert figures["compared"][0]["ratio"] == pytest.approx(ours["tokens_per_s"] / plain["tokens_per_s"])

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offload-activations", action="store_true", help="of checkpointed layers, to the CPU's memory"
     )
+    parser.add_argument("--profile", action="store_true", help="one step more: where the time of the GPU goes")
     parser.add_argument("--longest", action="store_true", help="seek the longest row that fits, instead of the speed")
     parser.add_argument("--limit", type=int, default=1 << 21, metavar="N", help="--longest: do not go beyond this")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep models, rows and logs there")
@@ -87,11 +88,13 @@ def speed(
     for length in args.lengths:
         batch = args.train_batch or max(1, min(8, DEFAULT_TRAIN_TOKENS // length))
         num_steps = WARMUP_STEPS + args.steps
-        trained = build_rows(folder / "rows", length=length, num_rows=batch * num_steps, vocabulary=vocabulary)
+        num_rows = batch * (num_steps + args.profile)
+        trained = build_rows(folder / "rows", length=length, num_rows=num_rows, vocabulary=vocabulary)
         spec = SftSpec(
             model_dir=model_dir, rows_dir=folder / "rows", out_dir=folder / "side", length=length, train_batch=batch,
             num_steps=num_steps, max_seconds=deadline.left_s / 3, on_cpu=on_cpu, fused_ops=args.fused_ops,
             checkpointing=_layers(args.checkpointing), offload_activations=args.offload_activations,
+            profile=args.profile,
         )  # fmt: skip
         for side in ("plain", "ours") if args.side == "both" else (args.side,):
             say(f"{side}: {batch} rows of {length} tokens a step, {deadline.left_s:.0f} s left")
@@ -101,7 +104,7 @@ def speed(
                 else run_ours(spec, args.accelerate_config, deadline, num_processes=args.num_processes,
                               sp_size=args.sp_size)
             )  # fmt: skip
-            row = {"length": length, "rows": batch, "side": side, "trained": trained / (batch * num_steps * length)}
+            row = {"length": length, "rows": batch, "side": side, "trained": trained / (num_rows * length)}
             rows.append(row | _figures(outcome, batch * length))
     table = render_table(
         ("length", "rows", "side", "tokens/s", "ms/step", "peak GiB", "planned", "first losses", "how"),
@@ -114,7 +117,7 @@ def speed(
         [[c["length"], c["ratio"], c["loss_difference"]] for c in compared],
     )
     targets = _targets(compared, on_cpu=on_cpu) if args.side == "both" else []
-    body = f"{args.model}, {rows[0]['trained']:.0%} of the tokens train\n{table}\n\n{ratios}"
+    body = f"{args.model}, {rows[0]['trained']:.0%} of the tokens train\n{table}\n\n{ratios}{_profiles(rows)}"
     return body, {"model": args.model, "rows": rows, "compared": compared}, targets
 
 
@@ -189,7 +192,24 @@ def _figures(outcome: Any, tokens: int) -> dict[str, Any]:
         "losses": result.losses if result else [],
         "step_s": result.step_s if result else [],
         "how": result.choices if result else outcome.reason,
+        "profile": result.profile.model_dump() if result and result.profile else None,
     }
+
+
+def _profiles(rows: list[dict[str, Any]]) -> str:
+    """Of the rows that were profiled: milliseconds by group, then the longest kernels."""
+    body = ""
+    for row in rows:
+        if row["profile"]:
+            groups = sorted(row["profile"]["groups"].items(), key=lambda item: -item[1])
+            busy = sum(row["profile"]["groups"].values())
+            lines = [[f"all {name}", ms, ms / busy, ""] for name, ms in groups]
+            lines += [[name[:80], ms, ms / busy, count] for name, ms, count in row["profile"]["kernels"]]
+            table = render_table(("work of one step", "ms", "share", "launches"), lines)
+            step = f"{busy:.0f} ms of work in a step of {row['ms_per_step']:.0f}"
+            title = f"{row['side']} at {row['length']} tokens: {step}"
+            body += f"\n\n{title}\n{table}"
+    return body
 
 
 def _compare(rows: list[dict[str, Any]], length: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from scripts.benches.sft_profile import StepProfile
+
 OUT_OF_MEMORY = 5
 """Exit status of a worker that ran out of memory."""
 
@@ -39,6 +41,8 @@ class SftSpec(BaseModel):
     fused_ops: str = "auto"
     checkpointing: str | int = "auto"
     offload_activations: bool = False
+    profile: bool = False
+    """Profile one step more, the last one."""
     attention_layers: int | None = None
     """Layers that really attend, the last ones; None: all. For memory alone: see sft_ours.py."""
 
@@ -55,6 +59,7 @@ class SftResult(BaseModel):
     planned_gib: float | None = None
     choices: str = ""
     """What the side chose by itself."""
+    profile: StepProfile | None = None
 
 
 class StepClock(TrainerCallback):

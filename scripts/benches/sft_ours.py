@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from scripts.benches.sft_clock import SftResult, SftSpec, StepClock, peak_gib, run_worker
+from scripts.benches.sft_profile import StepProfiler
 
 
 def measure(spec: SftSpec) -> SftResult:
@@ -29,7 +30,7 @@ def measure(spec: SftSpec) -> SftResult:
 
     rows = load_from_disk(str(spec.rows_dir))
     trainer: dict[str, Any] = {
-        "max_steps": spec.num_steps,
+        "max_steps": spec.num_steps + spec.profile,
         "logging_steps": 1,
         "save_strategy": "no",
         "disable_tqdm": True,
@@ -71,12 +72,14 @@ def measure(spec: SftSpec) -> SftResult:
     if spec.attention_layers is not None:
         _leave_out_attention(prepared.model_config.num_hidden_layers - spec.attention_layers)
     clock = StepClock(spec.max_seconds)
-    student, plan, _ = train_rows(config, args, prepared, launch, callbacks=[clock])
+    profiler = StepProfiler(spec.num_steps)
+    student, plan, _ = train_rows(config, args, prepared, launch, callbacks=[clock, profiler])
     losses = [entry["loss"] for entry in student.state.log_history if "loss" in entry]
     peak = torch.tensor([peak_gib()], device=student.accelerator.device)
     return SftResult(
-        step_s=clock.step_s,
+        step_s=clock.step_s[: spec.num_steps],
         losses=losses,
+        profile=profiler.found,
         peak_gib=float(student.accelerator.gather(peak).max()),
         planned_gib=plan.memory.total,
         choices=f"{plan.micro_batch} rows a forward pass, {plan.checkpointed_layers} of {plan.shape.num_layers} layers "

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from scripts.benches.sft_clock import SftResult, SftSpec, StepClock, peak_gib, run_worker
+from scripts.benches.sft_profile import StepProfiler
 
 
 def measure(spec: SftSpec) -> SftResult:
@@ -20,6 +21,7 @@ def measure(spec: SftSpec) -> SftResult:
 
     micro = spec.micro_batch or spec.train_batch
     clock = StepClock(spec.max_seconds)
+    profiler = StepProfiler(spec.num_steps)
     trainer = SFTTrainer(
         model=str(spec.model_dir),
         args=SFTConfig(
@@ -27,7 +29,7 @@ def measure(spec: SftSpec) -> SftResult:
             max_length=None,
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=spec.train_batch // micro,
-            max_steps=spec.num_steps,
+            max_steps=spec.num_steps + spec.profile,
             logging_steps=1,
             save_strategy="no",
             report_to="none",
@@ -35,11 +37,17 @@ def measure(spec: SftSpec) -> SftResult:
             **({"use_cpu": True, "bf16": False} if spec.on_cpu else {}),
         ),
         train_dataset=load_from_disk(str(spec.rows_dir)),
-        callbacks=[clock],
+        callbacks=[clock, profiler],
     )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return SftResult(step_s=clock.step_s, losses=losses, peak_gib=peak_gib(), choices=f"{micro} rows a forward pass")
+    return SftResult(
+        step_s=clock.step_s[: spec.num_steps],
+        losses=losses,
+        peak_gib=peak_gib(),
+        choices=f"{micro} rows a forward pass",
+        profile=profiler.found,
+    )
 
 
 if __name__ == "__main__":
