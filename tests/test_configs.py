@@ -88,6 +88,29 @@ def read_tasks(path: Path) -> None:
     assert model_ids(config)
 
 
+PROOF = {"collect": read_collect, "sft": read_sft, "grpo_covered": read_grpo, "grpo_es_t": read_grpo}
+
+
+def read_proof(path: Path) -> None:
+    """The parts of one chain: each takes what the one before it leaves, and the student sees the teacher's prompt."""
+    from training.dataset_config import DatasetConfig
+    from training.evaluate_config import StudentEvaluationConfig
+
+    if path.stem == "dataset":
+        config = load_config(DatasetConfig, path)
+        assert config.contamination == "drop" and config.eval_tasks == ["passbench_lite:eval"]
+    elif path.stem == "eval":
+        from trajectories.collect import CollectConfig
+
+        evaluation = load_config(StudentEvaluationConfig, path)
+        collect = load_config(CollectConfig, path.with_name("collect.yaml"))
+        assert evaluation.resolved_final_protocol().name == "strict"
+        assert (evaluation.limits.max_turns, evaluation.prompt) == (collect.limits.max_turns, collect.prompt)
+        assert evaluation.protocol_overrides == collect.protocol_overrides
+    else:
+        PROOF[path.stem](path)
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "collect/": read_collect,
     "dataset/": read_dataset,
@@ -95,6 +118,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "grpo/": read_grpo,
     "tasks/": read_tasks,
     "eval/": read_eval,
+    "proof/": read_proof,
     "accelerate/": read_accelerate,
     "quickstart.yaml": read_quickstart,
 }
