@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from eval_harness.config_kinds import with_kind
 from eval_harness.errors import UserError
 from eval_harness.executor import LocalExecutor
 from eval_harness.judge_pool import DEFAULT_MAX_WAITING
@@ -63,7 +64,11 @@ class HttpExecutorConfig(BaseModel):
     """For one answer, waiting in the service's queue included."""
 
 
-ExecutorConfig = Annotated[LocalExecutorConfig | RayExecutorConfig | HttpExecutorConfig, Field(discriminator="kind")]
+ExecutorConfig = Annotated[
+    LocalExecutorConfig | RayExecutorConfig | HttpExecutorConfig,
+    Field(discriminator="kind"),
+    BeforeValidator(with_kind(LocalExecutorConfig, RayExecutorConfig, HttpExecutorConfig)),
+]
 
 
 def open_executor(

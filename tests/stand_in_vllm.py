@@ -2,9 +2,10 @@
 
     python stand_in_vllm.py serve MODEL --port P --served-model-name N ...
 
-It answers by rote from the request's seed (scripts/benches/stub_endpoint.py) and has a worker in a session of its own,
-as engine processes may have. $STAND_IN_FAULT: how it goes wrong at the start; $STAND_IN_LOG: a line a request, a pause
-and a resume, each with the time; $STAND_IN_PIDS: where its own and its worker's pid are written.
+It answers by rote from the request's seed (scripts/benches/stub_endpoint.py), or writes the files of folder
+$STAND_IN_PASS and has them judged. It has a worker in a session of its own, as engine processes may have.
+$STAND_IN_FAULT: how it goes wrong at the start; $STAND_IN_LOG: a line a request, a pause and a resume, each with the
+time; $STAND_IN_PIDS: where its own and its worker's pid are written.
 """
 
 from __future__ import annotations
@@ -86,6 +87,26 @@ def log(**entry: Any) -> None:
             file.write(json.dumps({**entry, "at": time.monotonic()}) + "\n")
 
 
+def whole_pass(num_answers: int, folder: Path) -> dict[str, Any]:
+    """All files and an evaluation in the first answer, then the end."""
+    if num_answers:
+        return {"role": "assistant", "content": "Done."}
+    calls: list[tuple[str, dict[str, str]]] = [
+        ("file_editor", {"command": "create", "path": f"pass_dir/{file.name}", "file_text": file.read_text()})
+        for file in sorted(folder.iterdir())
+    ]
+    calls.append(("pass_evaluator", {}))
+    functions = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in calls]
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"index": index, "id": f"call_{index}", "type": "function", "function": function}
+            for index, function in enumerate(functions)
+        ],
+    }
+
+
 def handler(names: list[str], max_model_len: int) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -127,7 +148,10 @@ def handler(names: list[str], max_model_len: int) -> type[BaseHTTPRequestHandler
                 time.sleep(0.01)
             from scripts.benches.stub_endpoint import answer  # here: its imports would slow every start
 
-            message = answer(int(body.get("seed") or 0), num_answers, turns=4, every=2, chars=200)
+            if folder := os.environ.get("STAND_IN_PASS"):
+                message = whole_pass(num_answers, Path(folder))
+            else:
+                message = answer(int(body.get("seed") or 0), num_answers, turns=4, every=2, chars=200)
             finish = "tool_calls" if message.get("tool_calls") else "stop"
             usage = {"prompt_tokens": size, "completion_tokens": 10, "total_tokens": size + 10}
             choice = {"index": 0, "message": message, "finish_reason": finish}

@@ -24,7 +24,7 @@ from tests.stand_in_server import BASE, REPOSITORY, STAND_IN, TEMPLATE, command_
 from tests.stand_in_vllm import FAULTS
 from training.gpu_turns import GpuTurns, marked_as_yielding
 from training.serve import Endpoint, free_port, running
-from training.serve_command import vllm_command
+from training.serve_command import find_program, vllm_command
 from training.serve_config import VllmServeConfig
 from training.serve_failures import failure, find_cause, last_lines
 from training.served_policy import room_left, with_unread_calls
@@ -183,6 +183,16 @@ def test_a_server_gets_free_gpus_before_shared_ones() -> None:
     assert choose_gpus(2, [], 4) == ([0, 1], [])
     with pytest.raises(UserError, match="is 4, and 2 GPUs are visible"):
         choose_gpus(4, [0], 2)
+
+
+def test_a_vllm_without_a_program_is_started_as_a_module(tmp_path: Path, monkeypatch) -> None:
+    """`pip install --target` leaves no program beside Python."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm/__init__.py").write_text("raise ImportError('only looked for')")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_program() == [sys.executable, "-m", "vllm.entrypoints.cli.main"]
 
 
 def test_without_vllm_it_is_told_what_to_install(tmp_path: Path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 import shutil
 import sys
@@ -98,9 +99,12 @@ def _environment(config: VllmServeConfig, shares_gpu: bool, gpus: list[int] | No
 
 
 def find_program() -> list[str]:
-    """`vllm`, beside this Python or on the PATH. Raises UserError."""
+    """`vllm`, beside this Python or on the PATH; else this Python's module (pip install --target makes no program
+    there). Raises UserError."""
     beside = Path(sys.executable).parent / "vllm"
     found = str(beside) if beside.is_file() else shutil.which("vllm")
+    if found is None and importlib.util.find_spec("vllm") is not None:
+        return [sys.executable, "-m", "vllm.entrypoints.cli.main"]
     if found is None:
         raise UserError(
             "vllm is not installed: pip install 'passwright[serve]', or choose --serve transformers or an --endpoint"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from eval_harness.config_kinds import with_kind
 from trajectories.policies.endpoint_config import Prices
 
 
@@ -107,7 +108,9 @@ class TransformersServeConfig(BaseModel):
 
 
 ServeConfig = Annotated[
-    AutoServeConfig | VllmServeConfig | EndpointServeConfig | TransformersServeConfig, Field(discriminator="kind")
+    AutoServeConfig | VllmServeConfig | EndpointServeConfig | TransformersServeConfig,
+    Field(discriminator="kind"),
+    BeforeValidator(with_kind(AutoServeConfig, VllmServeConfig, EndpointServeConfig, TransformersServeConfig)),
 ]
 
 
