@@ -68,7 +68,7 @@ def test_an_imported_list_gives_rows_beside_the_paper_s_table(
     assert status == 0, capsys.readouterr().err
     report = json.loads((out / "report.json").read_text())
     rows = {row["name"]: row["summary"] for row in report["rows"]}
-    assert report["protocol"] == "passnet" and list(rows) == ["m", "Eager", "TorchInductor"]
+    assert report["protocol"]["name"] == "passnet" and list(rows) == ["m", "Eager", "TorchInductor"]
     assert [row["num_graphs"] for row in rows.values()] == [3, 3, 3]
     # the pass serves one of three dtypes
     verdicts = [json.loads(line) for line in (out / "verdicts.jsonl").read_text().splitlines()]
