@@ -95,8 +95,8 @@ def test_a_second_run_does_nothing(tmp_path):
 
 def test_another_configuration_is_refused_and_more_workers_are_not(tmp_path):
     collect(tmp_path, num_attempts=1)
-    with pytest.raises(UserError, match="num_attempts changed"):
-        collect(tmp_path, num_attempts=3)
+    with pytest.raises(UserError, match="protocol changed"):
+        collect(tmp_path, num_attempts=1, protocol="strict")
     with pytest.raises(UserError, match="task_hashes"):
         collect(tmp_path, num_attempts=1, tasks=[make_task("task0", num_graphs=2), *TASKS[1:]])
     with pytest.raises(UserError, match="holds a collection already"):

@@ -303,3 +303,22 @@ def test_planning_needs_neither_a_gpu_nor_a_key(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "GPU-days" in shown and "before the run: policy.api_key_env: $NO_SUCH_KEY is not set" in shown
     assert cli.main(["collect", "--config", str(path), "--dry-run", "policy.modl=3"]) == 2
+
+
+def test_the_first_answer_of_all_is_asked_for_alone(tmp_path):
+    """Nothing is known of its price: sixteen of them at once could cost more than the whole budget."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    budget = Budget(BudgetLimits(usd=1.0), ledger, lambda: 0.0)
+    assert budget.take("a") is None
+    assert "not known yet" in budget.take("b") and budget.spent is None
+    ledger.append("a", 1, Usage(cost_usd=0.4), teacher="t", task_id="x")
+    budget.book("a", 0.4, 10)
+    assert budget.take("b") is None and budget.take("c") is None  # 0.4 + 0.4 is below 1, and 1.2 is not
+    assert budget.take("d") is not None
+    without = Budget(BudgetLimits(), Ledger(tmp_path / "other.jsonl"), lambda: 0.0)
+    assert without.take("a") is None and without.take("b") is None
+
+
+def test_a_budget_of_nothing_asks_nothing(tmp_path):
+    budget = Budget(BudgetLimits(usd=0.0), Ledger(tmp_path / "ledger.jsonl"), lambda: 0.0)
+    assert budget.take("a") == budget.spent == "budget_usd of 0.00"

@@ -172,6 +172,27 @@ def test_how_far_and_how_fast_may_change_but_not_what(tmp_path):
         collect(tmp_path, policy={**policy, "model": "m"}, limits={"max_turns": 3})
 
 
+def test_a_collection_grows_by_attempts_and_by_tasks(tmp_path):
+    assert collect(tmp_path, max_tasks=1, num_attempts=1).num_finished == 1
+    grown = collect(tmp_path, max_tasks=2, num_attempts=2)
+    assert grown.num_finished == grown.num_planned == 4
+    assert collect(tmp_path, num_attempts=3).num_finished == 9
+    assert all(count == 1 for count in Teacher.asked.values()), "no answer was paid twice"
+    with pytest.raises(UserError, match=r"another configuration \(num_attempts changed"):
+        collect(tmp_path, num_attempts=2)
+    with pytest.raises(UserError, match=r"another configuration \(max_tasks, .*task_hashes"):
+        collect(tmp_path, num_attempts=3, max_tasks=2)
+    with pytest.raises(UserError, match=r"seed changed"):
+        collect(tmp_path, num_attempts=4, seed=5)
+
+
+def test_a_shard_grows_by_attempts_alone(tmp_path):
+    collect_shard(tmp_path / "c", "1/2", max_tasks=2, num_attempts=1)
+    assert collect_shard(tmp_path / "c", "1/2", max_tasks=2, num_attempts=2).num_finished == 2
+    with pytest.raises(UserError, match="another configuration"):
+        collect_shard(tmp_path / "c", "1/2", num_attempts=2)
+
+
 def test_a_manifest_of_an_older_version_is_taken_up(tmp_path):
     collect(tmp_path, budget_usd=0.5)
     path = tmp_path / "c" / "manifest.json"

@@ -201,17 +201,24 @@ def test_a_conversation_that_is_too_long_is_a_context_limit(serve, protocol, str
         (status(401, f"bad key {KEY}"), r"key in \$TEST_TEACHER_KEY was refused \(401\)"),
         (status(402, "pay first"), "no credit left; top it up"),
         (status(400, "Your credit balance is too low to access the API"), "no credit left"),
-        (status(403, "not you"), "not you; the key in .* was refused"),
         (status(404, "no model m"), "no model m'?.*correct policy.base_url or policy.model"),
         (status(308, "", headers={"location": "https://elsewhere.invalid"}), "sends on to https://elsewhere.invalid"),
     ],
-    ids=["401", "402", "credit", "403", "404", "redirect"],
+    ids=["401", "402", "credit", "404", "redirect"],
 )
 def test_what_every_further_call_would_meet_too_stops_the_run(serve, protocol, stream, fault, words):
     server = serve([fault])
     with pytest.raises(UserError, match=words) as caught:
         make(server, protocol, stream=stream).answer(QUESTION, TOOLS)
     assert len(server.requests) == 1 and KEY not in str(caught.value)
+
+
+@BOTH
+def test_a_conversation_that_is_refused_ends_its_attempt_alone(serve, protocol, stream):
+    server = serve([status(403, "this prompt breaks our rules")])
+    with pytest.raises(PolicyError, match=r"breaks our rules; if every request .* give \$TEST_TEACHER_KEY another key"):
+        make(server, protocol, stream=stream).answer(QUESTION, TOOLS)
+    assert len(server.requests) == 1
 
 
 def test_a_spent_quota_is_no_rate_limit(serve):

@@ -153,6 +153,22 @@ def test_an_interrupted_record_is_continued_without_asking_or_judging_again(num_
     ]
 
 
+def test_the_limit_of_time_counts_what_an_interrupted_attempt_took():
+    answers = attempt("as=1.5", "as=2.0")
+    kept = []
+    rollout(ScriptedPolicy(answers), hooks=RolloutHooks(keep=lambda t: kept.append(t.model_copy(deep=True))))
+    interrupted = next(t for t in kept if t.num_turns == 3)
+    policy = ScriptedPolicy([])
+    policy._answers = answers
+    policy.start = lambda task, **kwargs: setattr(policy, "_position", 3)
+    slow = interrupted.model_copy(update={"duration_s": 99.0})
+    continued = rollout(policy, earlier=slow, time_limit_s=100.0)
+    assert continued.stop_reason is StopReason.SUBMITTED and continued.duration_s >= 99
+    policy.start(None)
+    over = interrupted.model_copy(update={"duration_s": 3600.0})
+    assert rollout(policy, earlier=over, time_limit_s=100.0).stop_reason is StopReason.TIME_LIMIT
+
+
 def test_a_pass_folder_is_replayed_through_the_tools(tmp_path):
     for path, text in pass_files("as=1.7").items():
         (tmp_path / path).write_text(text)

@@ -27,7 +27,8 @@ class BudgetLimits:
 class Budget:
     """Thread-safe. Answers under way count as what recent ones cost, so that many attempts overshoot by about one.
 
-    That is a guess: an attempt that would exceed the budget by it alone waits until the answers have come.
+    That is a guess: an attempt that would exceed the budget by it alone waits until the answers have come. Before the
+    first answer of all there is nothing to guess from, so it is asked for alone.
     """
 
     def __init__(self, limits: BudgetLimits, ledger: Ledger, elapsed_s: Callable[[], float]) -> None:
@@ -75,10 +76,12 @@ class Budget:
             return self._spent(0)
 
     def _spent(self, num_under_way: int) -> str | None:
+        limits = self.limits
+        if num_under_way and not self._recent and (limits.usd is not None or limits.tokens is not None):
+            return "what a first answer costs is not known yet"
         num_recent = len(self._recent) or 1
         usd = self._ledger.total.cost_usd + num_under_way * sum(cost for cost, _ in self._recent) / num_recent
         tokens = self._ledger.total.num_tokens + num_under_way * sum(count for _, count in self._recent) / num_recent
-        limits = self.limits
         # half a millionth of a cent: sums of floats must not buy one answer more
         if limits.usd is not None and usd >= limits.usd - 5e-9:
             return f"budget_usd of {limits.usd:.2f}"

@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from data.task import Task
 from eval_harness.errors import HarnessError, UserError
@@ -22,7 +23,7 @@ from eval_harness.executor import Evaluator
 from trajectories.agents import AttemptSetup, make_agent
 from trajectories.budget import Budget
 from trajectories.collect_attempt import AttemptRunner, attempt_seed
-from trajectories.collect_config import CollectConfig, upgrade_identity
+from trajectories.collect_config import CollectConfig, asks_for_more, upgrade_identity
 from trajectories.collect_index import AttemptIndex, AttemptRow
 from trajectories.collect_meters import AnswerGate, MeteredEvaluator
 from trajectories.collect_monitor import Monitor
@@ -76,7 +77,11 @@ def run_collect(
         logger.warning(why)
     store = TrajectoryStore(config.root_of(shard))
     store.open_for_writing(
-        config.identity(tasks), resume=resume, shard=str(shard) if shard else None, upgrade=upgrade_identity
+        config.identity(tasks),
+        resume=resume,
+        shard=str(shard) if shard else None,
+        upgrade=upgrade_identity,
+        is_more=_asks_a_shard_for_more if shard else asks_for_more,
     )
     try:
         mine = order_tasks(tasks, seed=config.seed, order=config.order, shard=shard)
@@ -85,6 +90,11 @@ def run_collect(
         )
     finally:
         store.close()
+
+
+def _asks_a_shard_for_more(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Further tasks would deal all of them anew, and two machines could get the same."""
+    return stored.get("task_hashes") == wanted["task_hashes"] and asks_for_more(stored, wanted)
 
 
 class _Collection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,15 @@ class CollectConfig(BaseModel):
         """The protocols of the attempt's evaluations and of the final one. Raises UserError."""
         final = self.final_protocol and load_protocol(self.final_protocol, **self.final_protocol_overrides)
         return load_protocol(self.protocol, **self.protocol_overrides), final or None
+
+
+def asks_for_more(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether two identities differ in nothing but more attempts a task, or further tasks beside the same ones."""
+    growing = ("num_attempts", "max_tasks", "tasks", "task_hashes")
+    if {**stored, **dict.fromkeys(growing)} != {**wanted, **dict.fromkeys(growing)}:
+        return False
+    has_all = stored.get("task_hashes", {}).items() <= wanted["task_hashes"].items()
+    return has_all and wanted["num_attempts"] >= stored.get("num_attempts", 1)
 
 
 def upgrade_identity(stored: dict[str, Any]) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class PassEnvironment:
             raise RuntimeError("a PassEnvironment serves one attempt; make a new one")
         self.workspace = Workspace(self.task, pass_files=self.pass_files)
         self._started = time.monotonic()
+        self.earlier_s = 0.0
+        """Seconds that this attempt took before it was interrupted; the limit of time counts them."""
         return render_messages(self.task, self.evaluator.device, self.limits.max_turns, self.prompt)
 
     def step(self, message: Message) -> StepResult:
@@ -105,7 +107,7 @@ class PassEnvironment:
             self.stop_reason = StopReason.SUBMITTED
         else:
             verdicts = [record.verdict for record in self.evaluations]
-            elapsed_s = time.monotonic() - self._started
+            elapsed_s = self.earlier_s + time.monotonic() - self._started
             self.stop_reason = exceeded_limit(self.limits, self.used, verdicts, elapsed_s=elapsed_s)
         return StepResult(replies, self.stop_reason is not None, self.stop_reason, num_malformed)
 

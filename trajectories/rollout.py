@@ -71,6 +71,7 @@ def run_rollout(
         trajectory.policy = policy.describe()  # a mixture knows its teacher only now
         trajectory.messages += environment.reset()
         recorded = _recorded_answers(earlier, trajectory)
+        environment.earlier_s = earlier.duration_s if earlier is not None and recorded else 0.0
         stop_reason: StopReason | None = None
         while stop_reason is None:
             answer = recorded.pop(0) if recorded else _ask(policy, trajectory, hooks)

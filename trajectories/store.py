@@ -63,11 +63,13 @@ class TrajectoryStore:
         resume: bool = True,
         shard: str | None = None,
         upgrade: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda config: config,
+        is_more: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda stored, wanted: False,
     ) -> None:
         """Create the collection, or take it up again.
 
         identity: the configuration and task hashes that make two runs the same collection, as plain data. shard: "i/n"
         when the folder holds this share of it. upgrade: an identity that an older version wrote, as this one would.
+        is_more: whether the identity wanted now only asks for more of the stored one; the manifest then says the new.
         Raises UserError: another process writes to it; it holds another configuration or shard; it exists and resume
         is False.
         """
@@ -82,9 +84,12 @@ class TrajectoryStore:
                 self.close()
                 raise UserError(f"{self.root}: holds a collection already; resume it, or choose another folder")
             stored = manifest.get("config", {})
-            if manifest.get("config_hash") != identity_hash and hash_identity(upgrade(stored)) != identity_hash:
+            wanted = json.loads(json.dumps(identity))
+            is_same = manifest.get("config_hash") == identity_hash or hash_identity(upgrade(stored)) == identity_hash
+            has_grown = not is_same and is_more(upgrade(stored), wanted)
+            if not is_same and not has_grown:
                 self.close()
-                changed = _changed_keys(dict(upgrade(stored)), json.loads(json.dumps(identity)))
+                changed = _changed_keys(dict(upgrade(stored)), wanted)
                 raise UserError(
                     f"{path}: was begun with another configuration ({', '.join(changed[:4]) or 'unknown'} changed); "
                     "put it back, or collect into another folder"
@@ -93,6 +98,9 @@ class TrajectoryStore:
                 self.close()
                 begun = f"with --shard {manifest['shard']}" if manifest.get("shard") else "without --shard"
                 raise UserError(f"{path}: was begun {begun}; go on like that, or collect into another folder")
+            if has_grown:
+                grown = manifest | {"config": wanted, "config_hash": identity_hash}
+                write_atomically(path, json.dumps(grown, indent=1, ensure_ascii=False))
         else:
             manifest = {
                 "schema_version": SCHEMA_VERSION,

@@ -83,7 +83,8 @@ def failure_of_status(
     if status == 401:
         return Failure(FailureKind.USER, "", f"the key in ${key_env} was refused ({status}); set another")
     if status == 403:
-        return Failure(FailureKind.USER, text, f"the key in ${key_env} was refused ({status}); set another")
+        # some endpoints answer one conversation so that breaks their rules; a run whose every attempt meets it stops
+        return Failure(FailureKind.FINAL, f"{text}; if every request is answered so, give ${key_env} another key")
     if status == 404:
         return Failure(FailureKind.USER, text, "correct policy.base_url or policy.model")
     if status is not None and 300 <= status < 400:
