@@ -22,3 +22,20 @@ PASSNET_TABLE_1: dict[str, Any] = {
         ["Qwen3-30B-A3B after SFT", 5.3, 44.0, 48.8, 0.809, 0.371],
     ],
 }
+
+PASSNET_APPENDIX_G: dict[str, Any] = {
+    "source": "PassNet, Appendix G: TorchInductor, default mode, 9,526 graphs, NVIDIA A30, PyTorch 2.9.1",
+    "success": 0.845,
+    "kernel_speedups": {"below 1": 0.083, "1 to 1.2": 0.266, "1.2 to 2": 0.374, "2 and more": 0.272},
+    "slowdowns": 0.43,
+    # cause -> share of the slowdowns, median speedup
+    "causes": {
+        "kernels slower": (0.183, 0.86),
+        "under 15 nodes": (0.615, 0.68),
+        "eager under 2 ms": (0.187, 0.89),
+        "other": (0.015, 0.99),
+    },
+    "by_nodes": {"1-5": 0.858, "30-50": 0.130},
+    "dispatch_us": 140.0,
+    "precision": {"bitwise_equal": 0.397, "within_1e-6": 0.815, "from_1e-3": 0.046},
+}
