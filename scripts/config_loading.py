@@ -50,6 +50,12 @@ def load_config(model_cls: type[ConfigT], path: Path | str | None, overrides: Se
         raise UserError(_explain(error, model_cls, path, overrides)) from None
 
 
+def configured_kind(path: Path | None, key: str) -> str | None:
+    """The kind that a YAML file gives the mapping `key`, before it is checked; None where it gives none."""
+    found = None if path is None else OmegaConf.select(_read_yaml(Path(path)), key)
+    return found.get("kind") if found is not None and OmegaConf.is_dict(found) else None
+
+
 def find_shipped(path: Path) -> Path:
     """path, or the shipped file of that name when the command is given in another folder than the repository."""
     is_elsewhere = not path.exists() and path.parts[:1] == ("configs",)

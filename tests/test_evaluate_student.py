@@ -298,6 +298,16 @@ def test_the_command_s_options_reach_the_configuration() -> None:
             parsed(*wrong)
 
 
+def test_flags_replace_what_a_file_says_of_them_and_overrides_go_into_it() -> None:
+    file = ("--config", "configs/proof/eval.yaml", "--model", "m")
+    assert parsed(*file, "--serve", "transformers").server.kind == "transformers"
+    assert parsed(*file, "--serve", "vllm", "server.data_parallel=2").server.chat_template == "smollm2"
+    endpoint = parsed(*file, "--endpoint", "http://host:1/v1", "server.shares_gpu=true").server
+    assert endpoint.kind == "endpoint" and endpoint.shares_gpu
+    passnet = parsed(*file, "--protocol", "passnet", "final_protocol_overrides.num_trials=10")
+    assert passnet.final_protocol_overrides == {"num_trials": 10}
+
+
 def test_a_row_of_an_older_version_is_read() -> None:
     verdict = canned_verdict("# as=1.5", make_tasks(1)[0]).model_dump(mode="json")
     old = {"name": "a", "verdicts": {"task0": verdict}, "attempts": 1, "totals": {}, "feedback_scores": {},

@@ -135,7 +135,7 @@ def _has_gpu() -> bool:
 
 def _config(args: argparse.Namespace) -> StudentEvaluationConfig:
     from eval_harness.errors import UserError
-    from scripts.config_loading import load_config
+    from scripts.config_loading import configured_kind, load_config
     from training.evaluate_config import StudentEvaluationConfig
     from training.evaluate_runs import merge_evaluations
 
@@ -171,8 +171,13 @@ def _config(args: argparse.Namespace) -> StudentEvaluationConfig:
     if args.config is None and args.name is None and model:
         given["name"] = _name_of(str(model))
     values = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    # before the command line's own key=value, which may go into the same mappings
     overrides = [f"{key}={json.dumps(value)}" for key, value in values.items() if value is not None]
+    # flags replace what the file says of these, where key=value goes into it
+    replaced = [key for key in ("server", "final_protocol_overrides") if isinstance(values.get(key), dict)]
+    if args.serve and configured_kind(args.config, "server") == args.serve:
+        replaced.remove("server")
+    overrides = [*(f"{key}=null" for key in replaced), *overrides]
+    # before the command line's own key=value, which may go into the same mappings
     return load_config(StudentEvaluationConfig, args.config, overrides + list(args.overrides))
 
 
