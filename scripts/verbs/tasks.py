@@ -1,4 +1,4 @@
-"""`passwright tasks`: build, import, list, show, count, check and export tasks. One action a file in scripts/tasks/."""
+"""`passwright tasks`: build, import, list, show, count, check, screen, export. One action a file in scripts/tasks/."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.tasks.showing import render_task
 
 __all__ = ["ACTIONS", "HELP", "add_arguments", "render_task", "run"]  # render_task is `passwright show`'s too
 
-HELP = "Build, import, list, show, check or export tasks."
+HELP = "Build, import, list, show, check, screen or export tasks."
 
 ACTIONS = {
     "build": "scripts.tasks.building",
@@ -19,6 +19,7 @@ ACTIONS = {
     "show": "scripts.tasks.showing",
     "stats": "scripts.tasks.stats",
     "check": "scripts.tasks.check",
+    "screen": "scripts.tasks.screen",
     "export": "scripts.tasks.export",
 }
 """Action -> module with HELP, add_arguments(parser) and run(args) -> exit status; heavy imports inside run."""
