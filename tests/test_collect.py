@@ -203,10 +203,10 @@ def test_a_worker_that_outlives_the_run_writes_nothing_more(tmp_path, monkeypatc
 
 
 def test_attempts_wait_side_by_side(tmp_path):
-    Teacher.pause_s = 0.2
+    Teacher.pause_s = 0.5
     started = time.monotonic()
     collect(tmp_path, num_workers=6)
-    assert time.monotonic() - started < 6 * 4 * 0.2 / 2
+    assert time.monotonic() - started < 6 * 4 * 0.5 / 2
 
 
 def test_seeds_differ_by_attempt_and_stay():

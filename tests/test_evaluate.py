@@ -229,4 +229,4 @@ def test_an_error_that_passes_through_ends_what_runs_at_once():
         time.sleep(2.0)
         started = time.monotonic()
         raise KeyboardInterrupt
-    assert time.monotonic() - started < 8.0
+    assert time.monotonic() - started < 30.0

@@ -171,7 +171,7 @@ def test_an_engine_that_shares_its_gpu_lets_a_judge_in_between_its_steps():
     assert alone == [True] and engine.num_steps < 200
     locked.cancel("a")
     with exclusive_use("cpu") as waited_s:
-        assert waited_s < 1.0
+        assert waited_s < 10.0
     thread.join()
     locked.close()
 

@@ -214,7 +214,7 @@ def test_a_hanging_evaluator_is_bounded_by_the_wall_limit(tokenizer):
     waits, slow, done = _run(
         tokenizer, scripts, engine=engine, evaluator=evaluator, limits=RolloutLimits(wall_limit_s=1.0)
     )
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     assert waits.infrastructure_failure and waits.stop_reason is StopReason.HARNESS_ERROR
     assert "wall_limit_s" in waits.trajectory.error and waits.num_turns == 1
     assert slow.stop_reason is StopReason.TIME_LIMIT and not slow.infrastructure_failure

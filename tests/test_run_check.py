@@ -92,7 +92,7 @@ def test_a_slow_graph_is_left_between_its_operators() -> None:
         graph_of(body, ([700, 700], "float32"), extra="\tmean = 0.0\n\tstd = 0.01\n"), time_limit_s=0.05
     )
     assert found == "takes longer than 0.05 s"
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 15.0
 
 
 def test_a_draw_that_cannot_be_made_is_a_reason() -> None:
@@ -109,4 +109,4 @@ def test_bundled_graphs_pass_and_a_small_one_takes_milliseconds() -> None:
         start = time.process_time()
         check_instance(small)
         seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.03
+    assert min(seconds) < 0.1

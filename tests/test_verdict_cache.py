@@ -246,5 +246,5 @@ def test_a_real_evaluation_is_served_without_a_judge(executor, tmp_path):
     with LocalExecutor("cpu") as unstarted:
         started = time.monotonic()
         again = with_cache(unstarted, tmp_path).submit(*request, protocol=quick).result(timeout=300)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 5.0
     assert again.from_cache and again.as_score == first.as_score and again.seeds == first.seeds
