@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,11 @@ HUGE_LINE = "x = 1;" * 60_000
 
 
 class Tab:
-    """One page, with everything that it asked for or complained about."""
+    """One page, with everything that it asked for or complained about.
+
+    Tests wait with `expect` and `wait_for_selector`: a predicate given to `wait_for_function` is evaluated by the page
+    at every poll after its first, which the page's own content security policy forbids.
+    """
 
     def __init__(self, page: Any, root: Path) -> None:
         self.page, self.root = page, root
@@ -194,9 +199,9 @@ def test_the_keyboard(tab: Tab) -> None:
     tab.page.keyboard.press("r")
     assert tab.page.evaluate("[...document.querySelectorAll('.reasoning')].every(each => each.open)")
     tab.page.keyboard.press("]")  # along the list as filtered and sorted
-    tab.page.wait_for_function("document.title.startsWith('task_10')")
+    sync_api.expect(tab.page).to_have_title(re.compile("^task_10"))
     tab.page.keyboard.press("[")
-    tab.page.wait_for_function("document.title.startsWith('task_11')")
+    sync_api.expect(tab.page).to_have_title(re.compile("^task_11"))
     tab.page.keyboard.press("u")
     tab.page.wait_for_selector("#list:not([hidden])")
     assert tab.shown() == 4 and tab.page.input_value("[name=q]") == "task_1"
@@ -309,7 +314,7 @@ def test_five_thousand_attempts_stay_quick(browser: Any, built: Path, tmp_path: 
         tab.open()
         assert tab.shown() == 5016 and len(tab.rows()) < 120  # of which only those in sight are in the document
         tab.page.evaluate("document.getElementById('rows').scrollTop = 1e9")
-        tab.page.wait_for_function("document.querySelector('#rows tr[data-index=\"5015\"]') !== null")
+        tab.page.wait_for_selector("#rows tr[data-index='5015']", state="attached")
         milliseconds = tab.page.evaluate(
             """() => {
               const begin = performance.now();
