@@ -10,7 +10,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# What only tests need on top (Ray: 100 MB and 60 packages), so that the quickstart need not wait for it
+# What only tests need on top (Ray: 100 MB and 60 packages; the extra tasks), so that the quickstart need not wait for it
 TEST_STAMP := $(VENV)/.installed-for-tests
 
 # One thread for each process by default: the tests start processes themselves, and torch would give each all cores.
@@ -43,8 +43,8 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@echo "set-up: done"
 
 $(TEST_STAMP): $(STAMP)
-	@echo "set-up: installing the extra ray for the tests of executors"
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -e '.[train,dev,ray]' -c $(CONSTRAINTS) \
+	@echo "set-up: installing the extras ray and tasks for the tests of executors and of building tasks"
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -e '.[train,dev,ray,tasks]' -c $(CONSTRAINTS) \
 	  > $(VENV)/install-for-tests.log 2>&1 \
 	  || { echo "set-up: failed; all of pip's output is in $(VENV)/install-for-tests.log"; exit 1; }
 	@touch $@

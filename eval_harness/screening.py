@@ -75,6 +75,17 @@ def screen_graph(graph: Graph, *, num_seeds: int = NUM_SEEDS) -> list[ScreenFind
         return [ScreenFinding("does_not_run", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")]
 
 
+def screen_reason(graph: Graph, *, num_seeds: int = NUM_SEEDS) -> str | None:
+    """What screen_graph finds, as one line that begins with the first reason's id; None if nothing."""
+    found = [
+        f"{each.reason} ({each.detail})" if each.detail else each.reason
+        for each in screen_graph(graph, num_seeds=num_seeds)
+    ]
+    if not found:
+        return None
+    return f"{found[0].split(' (')[0]}: {'; '.join(found)}"
+
+
 def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Outputs:
     outputs = module(**{name: value.clone() for name, value in inputs.items()})
     return tuple(outputs)

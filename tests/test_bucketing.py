@@ -28,6 +28,7 @@ from data.construct.selection import (
     select_training_groups,
     thinned,
 )
+from data.construct.sequence_model import rarities
 from data.graph import Graph
 from data.passbench import load_tasks, task_id_of
 from data.splits import operator_sequence
@@ -147,18 +148,19 @@ def test_evaluation_sequences_cover_rare_transitions_first() -> None:
     common, rare = ("add", "relu"), ("fft", "atan")
     pool = [common] * 50 + [rare, ("add",), ("add", "relu", "add")]
     # two new transitions each for rare and common, three for the longest; rare ones weigh more
-    assert select_evaluation_sequences(pool, 1) == [rare]
-    chosen = select_evaluation_sequences(pool, 4)
+    rarity = rarities(Counter(pool), "chain")
+    assert select_evaluation_sequences(pool, 1, rarity) == [rare]
+    chosen = select_evaluation_sequences(pool, 4, rarity)
     assert chosen[:2] == [rare, ("add", "relu", "add")]
     assert set(chosen) == set(pool)
-    assert select_evaluation_sequences(reversed(pool), 4) == chosen
-    assert select_evaluation_sequences([], 3) == [] and select_evaluation_sequences(pool, 0) == []
+    assert select_evaluation_sequences(reversed(pool), 4, rarity) == chosen
+    assert select_evaluation_sequences([], 3, {}) == [] and select_evaluation_sequences(pool, 0, rarity) == []
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=5).map(tuple), max_size=25), st.integers(0, 30))
 def test_the_lazy_choice_is_the_greedy_choice(pool: list[tuple[str, ...]], count: int) -> None:
-    chosen = select_evaluation_sequences(pool, count)
+    chosen = select_evaluation_sequences(pool, count, rarities(Counter(pool), "chain"))
     assert len(chosen) == len(set(chosen)) == min(count, len(set(pool)))
 
     def transitions(sequence: tuple[str, ...]) -> set[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from data.construct import run_pool
 from data.construct.bucketing import Bucketed, BucketKey
 from data.construct.build import BuildError, Built, build_tasks
 from data.construct.build_config import BuildConfig, ModelsConfig, SplitsConfig
-from data.construct.checking import CheckLog, check_graphs
+from data.construct.checking import Check, CheckLog, answers, check_graphs
 from data.construct.choosing import KIND_OF, choose
 from data.construct.instance_store import Member
 from data.construct.run_check import check_instance
@@ -66,7 +67,10 @@ def test_the_card_counts_what_is_there(built: tuple[Path, Built]) -> None:
 def test_a_build_that_is_done_is_not_done_again(built: tuple[Path, Built]) -> None:
     out, made = built
     before = {path: path.stat().st_mtime_ns for path in (out / "models").rglob("[!.]*") if path.is_file()}
-    before |= {path: path.stat().st_mtime_ns for path in [*(out / "instances").iterdir(), out / "checks.jsonl"]}
+    before |= {
+        path: path.stat().st_mtime_ns
+        for path in [*(out / "instances").iterdir(), out / "check.jsonl", out / "screen.jsonl"]
+    }
     again = build_tasks(CONFIG, out, num_workers=1)
     assert again.path.read_bytes() == made.path.read_bytes()
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -107,19 +111,44 @@ def test_a_check_that_hangs_costs_its_process_and_answers_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graphs = [Graph(name, add_relu_mul().files) for name in ("a", "b")]
-    path = tmp_path / "checks.jsonl"
+    runs = Check("check", "data.construct.run_check:check_instance", {"time_limit_s": 5.0, "max_bytes": 1 << 20}, 5.0)
+    path = tmp_path / "check.jsonl"
     with monkeypatch.context() as patch:
         patch.setattr(run_pool, "GRACE_S", -1e3)  # it cannot come back in time
-        check_graphs(graphs[:1], CheckLog(path, max_bytes=1 << 20), max_bytes=1 << 20, num_workers=1)
-    log = CheckLog(path, max_bytes=1 << 20)
+        check_graphs(graphs[:1], [CheckLog(path, runs)], num_workers=1)
+    log = CheckLog(path, runs)
     assert "does not come back" in (log.reasons["a"] or "")
-    check_graphs(graphs, log, max_bytes=1 << 20, num_workers=1)
+    check_graphs(graphs, [log], num_workers=1)
     assert log.reasons["b"] is None and "does not come back" in (log.reasons["a"] or "")
     with path.open("a") as file:
         file.write('{"uid": "c", "rea')  # stopped while it wrote
-    assert CheckLog(path, max_bytes=1 << 20).reasons.keys() == {"a", "b"}
-    assert CheckLog(path, max_bytes=2 << 20).reasons == {}
+    assert CheckLog(path, runs).reasons.keys() == {"a", "b"}
+    other = replace(runs, settings={"time_limit_s": 5.0, "max_bytes": 2 << 20})
+    assert CheckLog(path, other).reasons == {}
     assert len([json.loads(line) for line in path.read_text().splitlines()[:2]]) == 2
+
+
+def test_screening_is_asked_of_what_runs_and_refuses_with_its_reason(tmp_path: Path) -> None:
+    good = Graph("good", add_relu_mul().files)
+    first, second, *rest = good.arguments
+    source = (
+        "import torch\n\n\nclass GraphModule(torch.nn.Module):\n"
+        f"    def forward(self, {', '.join([first, second, *rest])}):\n"
+        f"        return ({first} * 0.0001 * torch.sigmoid({second}),)\n"
+    )
+    small = Graph("small", {**good.files, "model.py": source})
+    broken = Graph("broken", {**good.files, "model.py": source.replace("0.0001", "torch.nothing")})
+    runs = Check("check", "data.construct.run_check:check_instance", {"time_limit_s": 5.0, "max_bytes": 1 << 20}, 5.0)
+    screen = Check("screen", "eval_harness.screening:screen_reason", {"num_seeds": 4}, 60.0)
+    logs = [CheckLog(tmp_path / f"{check.name}.jsonl", check) for check in (runs, screen)]
+    check_graphs([good, small, broken], logs, num_workers=1)
+    found = answers(logs)
+    assert found["good"] is None and (found["small"] or "").startswith("near_zero: near_zero; same_for_all_seeds")
+    assert "torch.nothing" in (found["broken"] or "")
+    assert logs[1].reasons.keys() == {"good", "small"}
+    assert answers([CheckLog(tmp_path / "check.jsonl", runs), CheckLog(tmp_path / "none.jsonl", screen)]).keys() == {
+        "broken"
+    }
 
 
 def test_the_set_that_ships_is_what_its_card_says() -> None:

@@ -22,12 +22,13 @@ from typing import Any
 from data.construct.bucketing import Group
 from data.construct.build_config import BuildConfig
 from data.construct.card import write_card
-from data.construct.checking import CheckLog, check_graphs
-from data.construct.choosing import KIND_OF, Choice, choose
+from data.construct.checking import Check, CheckLog, answers, check_graphs
+from data.construct.choosing import KIND_OF, Choice, Rarities, choose, describe_coverage, measure_rarities
 from data.construct.instance_store import Member, read_graphs, read_members, write_instances
 from data.construct.model_result import ModelResult
 from data.construct.model_run import run_models
 from data.construct.selection import build_task
+from data.construct.sequence_model import check_available
 from data.construct.templates import Template, find_templates, read_base_graphs, read_models
 from data.passbench import write_parquet
 from data.splits import leak_report
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 MAX_ROUNDS = 50
 """Of choosing and checking: each round runs only what the last one newly chose."""
+RUN_LIMIT_S = 5.0
+"""For one graph's check, all of its runs."""
 REPORT_FILE = "build_report.json"
 MORE_OF_A_SEQUENCE = 64
 TITLE_CHARS = 100
@@ -69,8 +72,10 @@ class Built:
 def build_tasks(config: BuildConfig, out: str | Path, *, num_workers: int | None = None) -> Built:
     """Build the configured set under `out`; goes on where an earlier build with the same configuration stopped.
 
-    Raises BuildError where too few models or tasks come out, ValueError for a model id that the zoo does not know.
+    Raises BuildError where too few models or tasks come out, ValueError for a model id that the zoo does not know,
+    SequenceModelError where the library of splits.sequence_model is missing.
     """
+    check_available(config.splits.sequence_model)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     num_workers = num_workers or os.cpu_count() or 1
@@ -78,7 +83,8 @@ def build_tasks(config: BuildConfig, out: str | Path, *, num_workers: int | None
     models = _timed(seconds, "models", lambda: _models(config, out, num_workers))
     templates = _timed(seconds, "templates", lambda: _templates(config, out, models))
     members = _timed(seconds, "instances", lambda: _instances(config, out, templates, num_workers))
-    choice, refused = _timed(seconds, "choose and check", lambda: _choose(config, out, members, num_workers))
+    rarity = _timed(seconds, "rarities", lambda: measure_rarities(members, config.splits))
+    choice, refused = _timed(seconds, "choose and check", lambda: _choose(config, out, members, rarity, num_workers))
     tasks = _timed(seconds, "write", lambda: _tasks(choice, members))
     leaks = leak_report(tasks)
     if not leaks.clean:
@@ -86,6 +92,7 @@ def build_tasks(config: BuildConfig, out: str | Path, *, num_workers: int | None
     path = out / f"{config.name}.parquet"
     write_parquet(tasks, path)
     report = _report(config, models, templates, members, choice, refused, tasks, seconds)
+    report["coverage"] = describe_coverage(members, choice, rarity)
     (out / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     card = write_card(tasks, report, path)
     return Built(path, card, tasks, report)
@@ -137,20 +144,32 @@ def _instances(config: BuildConfig, out: Path, templates: Sequence[Template], nu
 
 
 def _choose(
-    config: BuildConfig, out: Path, members: Sequence[Member], num_workers: int
+    config: BuildConfig, out: Path, members: Sequence[Member], rarity: Rarities, num_workers: int
 ) -> tuple[Choice, dict[str, str]]:
     """A choice all of whose graphs have run, and why others were refused."""
-    max_bytes = config.subgraphs.max_graph_bytes
-    log = CheckLog(out / "checks.jsonl", max_bytes=max_bytes)
+    logs = [CheckLog(out / f"{check.name}.jsonl", check) for check in _checks(config)]
     for number in range(MAX_ROUNDS):
-        refused = {uid: reason for uid, reason in log.reasons.items() if reason is not None}
-        choice = choose(members, config.splits, refused)
-        todo = _to_run(members, choice, log.reasons)
+        reasons = answers(logs)
+        refused = {uid: reason for uid, reason in reasons.items() if reason is not None}
+        choice = choose(members, config.splits, refused, rarity)
+        todo = _to_run(members, choice, reasons)
         logger.info("round %d: %d graphs chosen, %d to run", number + 1, len(choice.keys), len(todo))
         if not todo:
             return choice, refused
-        check_graphs(read_graphs(todo.values()).values(), log, max_bytes=max_bytes, num_workers=num_workers)
-    raise BuildError(f"after {MAX_ROUNDS} rounds of choosing, graphs are still refused; see {out / 'checks.jsonl'}")
+        check_graphs(read_graphs(todo.values()).values(), logs, num_workers=num_workers)
+    raise BuildError(
+        f"after {MAX_ROUNDS} rounds of choosing, graphs are still refused; see {out}/{logs[0].check.name}.jsonl"
+    )
+
+
+def _checks(config: BuildConfig) -> list[Check]:
+    """What a graph must do to stay, the cheap question first."""
+    runs = {"time_limit_s": RUN_LIMIT_S, "max_bytes": config.subgraphs.max_graph_bytes}
+    found = [Check("check", "data.construct.run_check:check_instance", runs, RUN_LIMIT_S)]
+    if config.screening.function:
+        seeds = {"num_seeds": config.screening.seeds}
+        found.append(Check("screen", config.screening.function, seeds, config.screening.time_limit_s))
+    return found
 
 
 def _to_run(members: Sequence[Member], choice: Choice, reasons: Mapping[str, str | None]) -> dict[str, Member]:

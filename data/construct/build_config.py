@@ -8,6 +8,7 @@ import json
 from pydantic import BaseModel, ConfigDict, Field
 
 from data.construct.model_result import DEFAULT_ZOO
+from data.construct.sequence_model import SequenceModel
 
 
 class ModelsConfig(BaseModel):
@@ -67,8 +68,23 @@ class SplitsConfig(BaseModel):
     """Of one evaluation task; the paper's reach 396."""
     max_train_graphs: int = Field(default=16, ge=1)
     """Of one training task."""
+    sequence_model: SequenceModel = "hmm"
+    """Under which the rarity of a sequence is measured when evaluation sequences are chosen (sequence_model.py)."""
     near_duplicate: float = Field(default=0.5, gt=0, le=1)
     """Training sequences that share this much of their operator 3-grams with a held-out one are left out."""
+
+
+class ScreeningConfig(BaseModel):
+    """Graphs on which good and bad passes cannot be told apart are left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    function: str = "eval_harness.screening:screen_reason"
+    """"module:name": (graph, num_seeds) -> reason or None; empty leaves screening out. data/ imports no harness."""
+    seeds: int = Field(default=10, ge=2)
+    """Robust draws of a graph's inputs; robust-kbench's number."""
+    time_limit_s: float = Field(default=60.0, gt=0)
+    """For one graph."""
 
 
 class BuildConfig(BaseModel):
@@ -80,6 +96,7 @@ class BuildConfig(BaseModel):
     """Of the file, and of the set in references."""
     models: ModelsConfig = ModelsConfig()
     subgraphs: SubgraphsConfig = SubgraphsConfig()
+    screening: ScreeningConfig = ScreeningConfig()
     splits: SplitsConfig = SplitsConfig()
 
     def stage_hash(self, stage: str, *fields: str) -> str:

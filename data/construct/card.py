@@ -45,6 +45,10 @@ def card_text(tasks: Sequence[Task], report: Mapping[str, Any], parquet: Path) -
         "`eval`: fusible subgraphs, one operator sequence a task. `eval_classical` and `single_op` are held out too. "
         "`train` and `train_classical` hold no operator sequence that is held out, and none that is nearly one:",
         "\n".join(f"- {line}" for line in report["overlap"]),
+        "Evaluation sequences are chosen one by one: the most transitions between operators that no chosen one has, "
+        f"weighted by how rare the sequence is (model: {report['config']['splits']['sequence_model']}). Transitions of "
+        "all fusible sequences that the chosen ones have, and of the rare ones, which one or two sequences have:",
+        _table(("chosen", "transitions", "rare transitions"), _coverage(report["coverage"])),
         "## Composition, in graphs",
         *_compositions(by_split),
         "## Most frequent operators",
@@ -65,6 +69,12 @@ def card_text(tasks: Sequence[Task], report: Mapping[str, Any], parquet: Path) -
         f"{_counts(report['refused']) or 'none'}.",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _coverage(coverage: Mapping[str, Mapping[str, float]]) -> list[tuple[str, str, str]]:
+    return [
+        (name, f"{found['transitions']:.1%}", f"{found['rare_transitions']:.1%}") for name, found in coverage.items()
+    ]
 
 
 def _split_row(split: str, tasks: Sequence[Task]) -> tuple[object, ...]:

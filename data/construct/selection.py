@@ -1,41 +1,36 @@
 """Which operator sequences are evaluated, and which groups become tasks (PassNet, Appendix B). No torch.
 
-Evaluation sequences are chosen to cover many transitions between operators, rare ones first, under a Markov chain of
-all sequences; each gives its largest group. Training takes one group of every sequence before a second of any. That the
-two stay apart is data.splits.hold_out's business.
+Evaluation sequences are chosen to cover many transitions between operators, rare ones first, under a (hidden) Markov
+model of all sequences; each gives its largest group. Training takes one group of every sequence before a second of any.
+That the two stay apart is data.splits.hold_out's business.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 from data.construct.bucketing import Group, Operators
+from data.construct.sequence_model import transitions
 from data.graph import Graph
 from data.passbench import task_id_of
 from data.task import Task
 
-SMOOTHING = 1e-3
-"""Added to the count of every transition, so that a rare one is not infinitely surprising."""
-START = "<start>"
-"""Stands before the first operator: a sequence of one operator has a transition too."""
 SHOWN_UID = 16
 """Characters of a uid in a graph's folder name: 64 bits tell the graphs of any corpus apart."""
 
 
-def select_evaluation_sequences(sequences: Iterable[Operators], count: int) -> list[Operators]:
+def select_evaluation_sequences(
+    sequences: Iterable[Operators], count: int, rarity: Mapping[Operators, float]
+) -> list[Operators]:
     """`count` of the distinct sequences, the most valuable first; all of them if there are no more.
 
-    A sequence is worth its transitions that no chosen one has, times 1 + its rarity: the mean of -log P(next | this)
-    scaled to 0..1 over all sequences. The order of the sequences does not matter, only how often each occurs.
+    The objective is greedy: a sequence is worth its transitions that no chosen one has, times 1 + its rarity. rarity:
+    sequence_model.rarities of the corpus. The order of the sequences does not matter.
     """
-    occurrences = Counter(sequences)
-    rarity = _scaled(_rarities(occurrences))
-    edges = {sequence: frozenset(_edges(sequence)) for sequence in occurrences}
+    edges = {sequence: frozenset(transitions(sequence)) for sequence in set(sequences)}
     covered: set[tuple[str, str]] = set()
 
     def order(sequence: Operators) -> tuple[float, float, int, Operators]:
@@ -44,7 +39,7 @@ def select_evaluation_sequences(sequences: Iterable[Operators], count: int) -> l
         return -num_new * (1.0 + rarity[sequence]), -rarity[sequence], -len(sequence), sequence
 
     # what a sequence adds can only fall as others are chosen, so an old entry of the heap is a bound
-    heap = [order(sequence) for sequence in occurrences]
+    heap = [order(sequence) for sequence in edges]
     heapq.heapify(heap)
     chosen: list[Operators] = []
     while heap and len(chosen) < count:
@@ -108,34 +103,3 @@ def build_task(
 
 def _size_order(group: Group) -> tuple[int, str]:
     return -len(group.uids), task_id_of(group.uids)
-
-
-def _edges(sequence: Sequence[str]) -> list[tuple[str, str]]:
-    return list(pairwise((START, *sequence)))
-
-
-def _rarities(occurrences: Mapping[Operators, int]) -> dict[Operators, float]:
-    """Mean of -log P(next | operator) over the transitions of each sequence, P from all of them with smoothing."""
-    transitions: Counter[tuple[str, str]] = Counter()
-    for sequence, times in occurrences.items():
-        for edge in _edges(sequence):
-            transitions[edge] += times
-    leaving: Counter[str] = Counter()
-    for (source, _), times in transitions.items():
-        leaving[source] += times
-    num_operators = len({operator for edge in transitions for operator in edge})
-
-    def surprise(edge: tuple[str, str]) -> float:
-        return -math.log((transitions[edge] + SMOOTHING) / (leaving[edge[0]] + SMOOTHING * num_operators))
-
-    return {
-        sequence: sum(map(surprise, edges)) / len(edges) if (edges := _edges(sequence)) else 0.0
-        for sequence in occurrences
-    }
-
-
-def _scaled(values: Mapping[Operators, float]) -> dict[Operators, float]:
-    """Moved and stretched to 0..1; all 0 if they do not differ."""
-    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
-    span = high - low
-    return {key: (value - low) / span if span > 0 else 0.0 for key, value in values.items()}

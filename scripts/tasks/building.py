@@ -16,6 +16,7 @@ from scripts.arguments import add_config, add_json, add_out, add_resume, say, wr
 
 if TYPE_CHECKING:
     from data.construct.build import Built
+    from data.construct.build_config import BuildConfig
 
 HELP = "build a set of tasks from a zoo of models"
 
@@ -25,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "runs/tasks/<name>")
     add_resume(parser)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes at once; default: the cores of this machine")
+    parser.add_argument(
+        "--scale",
+        type=int,
+        metavar="N",
+        help="N fusible training tasks and N/5 classical ones instead of the configured numbers; from every model that "
+        "is known to run if that is more than configured",
+    )
     parser.add_argument("--dry-run", action="store_true", help="check the configuration, say what would be done")
     add_json(parser, "the report")
 
@@ -35,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from scripts.config_loading import load_config, refuse_other_config, write_run_record
 
     config = load_config(BuildConfig, args.config, args.overrides)
+    if args.scale is not None:
+        config = scaled(config, args.scale)
     out: Path = args.out or Path("runs/tasks") / config.name
     if args.jobs is not None and args.jobs < 1:
         raise UserError(f"--jobs {args.jobs}: give 1 or more")
@@ -42,11 +52,15 @@ def run(args: argparse.Namespace) -> int:
         refuse_other_config(out, config)
 
     from data.construct.build import build_tasks, model_ids
+    from data.construct.sequence_model import SequenceModelError, check_available
 
     try:
+        check_available(config.splits.sequence_model)
         num_models = len(model_ids(config))
     except (ValueError, ModuleNotFoundError) as error:
         raise UserError(f"models: {error}; correct models.only, models.sources or models.zoo") from None
+    except SequenceModelError as error:
+        raise UserError(str(error)) from None
     counts = config.splits
     say(
         f"build {config.name} from {num_models} models, into {out}: {counts.eval} eval, "
@@ -64,6 +78,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, built.report)
     return 0
+
+
+def scaled(config: BuildConfig, num_train: int) -> BuildConfig:
+    """The configuration with num_train fusible training tasks, and named after it. Raises UserError below 1."""
+    from eval_harness.errors import UserError
+
+    if num_train < 1:
+        raise UserError(f"--scale {num_train}: give at least 1")
+    splits = config.splits.model_copy(update={"train": num_train, "train_classical": max(num_train // 5, 1)})
+    enough = num_train <= config.splits.train
+    models = config.models if enough else config.models.model_copy(update={"only": ()})
+    return config.model_copy(update={"name": f"{config.name}_{num_train}", "splits": splits, "models": models})
 
 
 def render_built(built: Built) -> str:
