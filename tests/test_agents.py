@@ -65,7 +65,7 @@ def test_the_iterative_agent_is_an_agent_and_names_itself_in_the_record() -> Non
     ("settings", "words"),
     [
         ({"kind": "iteratve"}, "agent.kind: 'iteratve' is unknown; did you mean 'iterative'?"),
-        ({"kind": "tree"}, "agent.kind: 'tree' is unknown; choose one of iterative"),
+        ({"kind": "tree"}, "agent.kind: 'tree' is unknown; choose one of iterative, evolve, ksearch"),
         ({"kind": "iterative", "patience": 3}, "agent.patience (iterative): Extra inputs are not permitted"),
     ],
 )

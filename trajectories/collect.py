@@ -20,7 +20,7 @@ from typing import Any
 from data.task import Task
 from eval_harness.errors import HarnessError, UserError
 from eval_harness.executor import Evaluator
-from trajectories.agents import AttemptSetup, make_agent
+from trajectories.agents import AttemptSetup, make_agent, policy_settings
 from trajectories.budget import Budget
 from trajectories.collect_attempt import AttemptRunner, attempt_seed
 from trajectories.collect_config import CollectConfig, asks_for_more, upgrade_identity
@@ -71,8 +71,9 @@ def run_collect(
     if len({task.task_id for task in tasks}) != len(tasks):
         raise UserError("tasks: two of them have the same task_id; leave one out")
     protocol, final_protocol = config.protocols()
-    make_agent(config.agent, AttemptSetup(protocol, final_protocol, config.prompt))
-    make_policy(config.policy, factories=factories)  # a wrong setting fails here, before anything is written
+    agent = make_agent(config.agent, AttemptSetup(protocol, final_protocol, config.prompt))
+    for settings in policy_settings(agent, config.policy):
+        make_policy(settings, factories=factories)  # a wrong setting fails here, before anything is written
     if (why := why_budget_counts_nothing(config.policy, config.budget_usd)) is not None:
         logger.warning(why)
     store = TrajectoryStore(config.root_of(shard))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from data.task import Task
 from eval_harness.executor import Evaluator
-from trajectories.agents import AttemptSetup, make_agent
+from trajectories.agents import AttemptSetup, make_agent, policy_settings
 from trajectories.budget import Budget
 from trajectories.collect_config import CollectConfig
 from trajectories.collect_meters import AnswerGate, GatedPolicy
@@ -49,8 +49,8 @@ class AttemptRunner:
         """Begin an attempt, or go on with it. Raises UserError and AttemptCancelledError."""
         name = trajectory_id(task.task_id, attempt_index)
         policies = [
-            GatedPolicy(make_policy(self._config.policy, factories=self._factories), self._gate)
-            for _ in range(self._agent.num_policies)
+            GatedPolicy(make_policy(settings, factories=self._factories), self._gate)
+            for settings in policy_settings(self._agent, self._config.policy)
         ]
         seed = attempt_seed(self._config.seed, task.task_id, attempt_index)
         for policy in policies:

@@ -107,8 +107,7 @@ class PassEnvironment:
             self.stop_reason = StopReason.SUBMITTED
         else:
             verdicts = [record.verdict for record in self.evaluations]
-            elapsed_s = self.earlier_s + time.monotonic() - self._started
-            self.stop_reason = exceeded_limit(self.limits, self.used, verdicts, elapsed_s=elapsed_s)
+            self.stop_reason = exceeded_limit(self.limits, self.used, verdicts, elapsed_s=self.elapsed_s)
         return StepResult(replies, self.stop_reason is not None, self.stop_reason, num_malformed)
 
     def evaluate_at_end(self) -> None:
@@ -121,6 +120,11 @@ class PassEnvironment:
     def score(self) -> int | None:
         """Index into evaluations of the best one: covered AS, then AS, then the earliest; None if none has a score."""
         return best_index([record.verdict for record in self.evaluations])
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since reset, and those of the attempt before it was interrupted."""
+        return self.earlier_s + time.monotonic() - self._started
 
     @property
     def num_turns(self) -> int:

@@ -218,5 +218,10 @@ class Trajectory(BaseModel):
         return fresh / shown if shown and fresh is not None else None
 
     @property
+    def is_conversation(self) -> bool:
+        """Whether the messages are one conversation; a search's are many questions, each with its own context."""
+        return "archive" not in self.agent_state
+
+    @property
     def best_files(self) -> dict[str, str] | None:
         return None if self.best_evaluation is None else self.evaluations[self.best_evaluation].files

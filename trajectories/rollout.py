@@ -9,7 +9,7 @@ UserError (a full disk, a wrong key) goes through to the caller, with everything
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -65,7 +65,7 @@ def run_rollout(
     if agent is not None:
         trajectory.agent = str(agent["kind"])
         trajectory.agent_settings = {key: value for key, value in agent.items() if key != "kind"}
-    keep = _Keeper(trajectory, environment, hooks, earlier)
+    keep = RecordKeeper(trajectory, environment, hooks, earlier)
     try:
         policy.start(environment.task, attempt_index=attempt_index, seed=seed, device=environment.evaluator.device)
         trajectory.policy = policy.describe()  # a mixture knows its teacher only now
@@ -74,14 +74,14 @@ def run_rollout(
         environment.earlier_s = earlier.duration_s if earlier is not None and recorded else 0.0
         stop_reason: StopReason | None = None
         while stop_reason is None:
-            answer = recorded.pop(0) if recorded else _ask(policy, trajectory, hooks)
+            answer = recorded.pop(0) if recorded else ask(policy, trajectory, hooks)
             if isinstance(answer, StopReason):
                 stop_reason = answer
                 break
             trajectory.messages.append(answer)
             trajectory.num_turns += 1
-            trajectory.num_without_reasoning += _came_without_reasoning(answer)
-            _add_usage(trajectory.usage, answer.usage)
+            trajectory.num_without_reasoning += came_without_reasoning(answer)
+            add_usage(trajectory.usage, answer.usage)
             keep(unless=bool(recorded))  # an answer that was paid for survives a kill during its evaluation
             result = environment.step(answer)
             trajectory.messages += result.messages
@@ -89,7 +89,7 @@ def run_rollout(
             keep(unless=bool(recorded))
             stop_reason = result.stop_reason
         if evaluate_finally and stop_reason is not StopReason.BUDGET_LIMIT:
-            trajectory.final_verdict = _final_verdict(environment, final_protocol or load_protocol("strict"))
+            trajectory.final_verdict = evaluate_best(environment, final_protocol or load_protocol("strict"))
         trajectory.stop_reason = stop_reason
     except PolicyError as error:
         trajectory.stop_reason, trajectory.error = StopReason.POLICY_ERROR, storable(str(error))
@@ -126,7 +126,7 @@ def new_trajectory(policy: Policy, environment: PassEnvironment, *, attempt_inde
     )
 
 
-class _Keeper:
+class RecordKeeper:
     """Brings the record up to date with the environment and hands it to the store."""
 
     def __init__(
@@ -146,14 +146,24 @@ class _Keeper:
         self.hooks.keep(self.trajectory)
 
 
-def _ask(policy: Policy, trajectory: Trajectory, hooks: RolloutHooks) -> Message | StopReason:
-    """The next answer, with its turn and latency; a stop reason if there is none to be had. Raises PolicyError."""
+def ask(
+    policy: Policy,
+    trajectory: Trajectory,
+    hooks: RolloutHooks,
+    *,
+    messages: Sequence[Message] | None = None,
+    tools: Sequence[dict[str, Any]] = TOOLS,
+) -> Message | StopReason:
+    """The next answer, with its turn and latency; a stop reason if there is none to be had. Raises PolicyError.
+
+    messages: what the policy is shown; the record's own by default.
+    """
     stop_reason = hooks.before_answer()
     if stop_reason is not None:
         return stop_reason
     asked = time.monotonic()
     try:
-        answer = policy.answer(list(trajectory.messages), TOOLS)
+        answer = policy.answer(list(trajectory.messages if messages is None else messages), tools)
     except PolicyError as error:
         if error.lost != Usage():  # no answer came of it, but it was paid for
             hooks.after_answer(trajectory.trajectory_id, trajectory.num_turns + 1, error.lost)
@@ -178,11 +188,13 @@ def _recorded_answers(earlier: Trajectory | None, trajectory: Trajectory) -> lis
     return [message for message in earlier.messages if message.role == "assistant"]
 
 
-def _came_without_reasoning(answer: Message) -> bool:
+def came_without_reasoning(answer: Message) -> bool:
+    """Whether an answer showed no reasoning of its own."""
     return not answer.reasoning or answer.reasoning_policy == "summarised"
 
 
-def _final_verdict(environment: PassEnvironment, protocol: EvaluationProtocol) -> Verdict | None:
+def evaluate_best(environment: PassEnvironment, protocol: EvaluationProtocol) -> Verdict | None:
+    """The best candidate once more, with new seeds and from no cache; None if none has a score."""
     best = environment.score()
     if best is None:
         return None
@@ -197,6 +209,7 @@ def _final_verdict(environment: PassEnvironment, protocol: EvaluationProtocol) -
     )
 
 
-def _add_usage(total: Usage, usage: Usage | None) -> None:
+def add_usage(total: Usage, usage: Usage | None) -> None:
+    """Add one answer's usage to the totals."""
     for name in Usage.model_fields if usage else ():
         setattr(total, name, round(getattr(total, name) + getattr(usage, name), 9))

@@ -93,6 +93,8 @@ def refusal(trajectory: Trajectory, config: SelectionConfig) -> str | None:
     """Why the trajectory is not kept; None if it is. The first reason that holds."""
     if not is_finished(trajectory):
         return f"not finished ({trajectory.stop_reason or 'interrupted'})"
+    if not trajectory.is_conversation:
+        return "a search, no conversation: dataset build --kind candidates"
     if not trajectory.evaluations:
         return "never evaluated a pass"
     if trajectory.best_evaluation is None:

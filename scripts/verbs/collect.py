@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser, "runs/collect/<name>")
     add_device(parser, default=None)
     add_executor(parser, default="as configured")
+    parser.add_argument(
+        "--agent",
+        metavar="NAME",
+        help="iterative, evolve, ksearch, or a preset of configs/agents/ such as robust_kbench; default: as configured",
+    )
     add_resume(parser, otherwise="refuse a folder that holds something")
     add_json(parser, "the summary, or with --dry-run the estimate,")
     add_cache(parser, default="as configured", can_disable=True)
@@ -72,6 +77,10 @@ def _collect(args: argparse.Namespace) -> int:
     config = load_config(CollectConfig, args.config, args.overrides)
     given = {"device": args.device, "out_dir": args.out, "cache_dir": args.cache, "cache_max_mb": args.cache_mb}
     given |= {"verdict_cache": False if args.no_cache else True if args.cache else None}
+    if args.agent:
+        from trajectories.agents import named_agent
+
+        given["agent"] = named_agent(args.agent, config.agent)
     config = config.model_copy(update={field: value for field, value in given.items() if value is not None})
     shard = Shard.parse(args.shard) if args.shard else None
     where = executor_config(args, config.executor)
@@ -83,6 +92,7 @@ def _collect(args: argparse.Namespace) -> int:
     share = f", share {shard}" if shard else ""
     say(
         f"collect {config.name}: {len(tasks)} tasks x {config.num_attempts} attempts by {config.policy.get('kind')} "
+        f"({config.agent.get('preset') or config.agent.get('kind', 'iterative')}) "
         f"on {device}{share}, into {config.root_of(shard)}"
     )
     if args.dry_run:

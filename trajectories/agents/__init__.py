@@ -3,7 +3,9 @@
 An agent decides what is asked of which policy and when; how it is judged is the evaluator's and the environment's.
 One agent may run many attempts, in many threads at once: what belongs to an attempt lives in `run` and in its record.
 
-iterative   one conversation with the two tools, the paper's PassAgent     iterative.py
+iterative   one conversation with the two tools, the paper's PassAgent             iterative.py
+evolve      generations of proposals from an archive (robust-kbench, BIEvolve)     evolve.py
+ksearch     a tree of plans that the model scores and revises (K-Search)           ksearch.py
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import difflib
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from data.task import Task
@@ -28,8 +32,11 @@ from trajectories.rollout import RolloutHooks
 
 _BUILT_IN = {
     "iterative": ("trajectories.agents.iterative", "IterativeAgent", "IterativeAgentConfig"),
+    "evolve": ("trajectories.agents.evolve", "EvolveAgent", "EvolveAgentConfig"),
+    "ksearch": ("trajectories.agents.ksearch", "KSearchAgent", "KSearchAgentConfig"),
 }
 """Kind -> module, agent class, configuration class in it."""
+PRESETS_DIR = Path(__file__).parent.parent.parent / "configs" / "agents"
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,8 @@ class Agent(Protocol):
     """One way of working on a task. Thread-safe: `run` keeps nothing on the agent."""
 
     num_policies: int
-    """How many policies `run` takes, in the agent's own order of roles."""
+    """How many policies `run` takes, in the agent's own order of roles. An agent with an attribute `policy_overrides`,
+    as many mappings, wants each with those keys of `policy:` replaced (or a whole policy where it has a `kind`)."""
 
     def run(
         self,
@@ -79,9 +87,11 @@ class Agent(Protocol):
 def make_agent(settings: Mapping[str, Any], setup: AttemptSetup | None = None) -> Agent:
     """A new agent.
 
-    settings: `kind` and that kind's own keys. setup: protocols and prompt. Raises UserError for an unknown kind or
-    key.
+    settings: `kind` and that kind's own keys, or `preset` (a file of configs/agents/) and keys that differ from it.
+    setup: protocols and prompt. Raises UserError for an unknown preset, kind or key.
     """
+    if "preset" in settings:
+        settings = _preset(str(settings["preset"])) | {key: settings[key] for key in settings if key != "preset"}
     own = {key: value for key, value in settings.items() if key != "kind"}
     kind = str(settings.get("kind", "iterative"))
     if kind not in _BUILT_IN:
@@ -93,6 +103,26 @@ def make_agent(settings: Mapping[str, Any], setup: AttemptSetup | None = None) -
     config = _validated(getattr(module, config_name), own, kind)
     agent: Agent = getattr(module, class_name)(config, setup or AttemptSetup())
     return agent
+
+
+def named_agent(name: str, configured: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an agent by its kind or preset; those configured stay if they are of that kind."""
+    if name in _BUILT_IN:
+        return dict(configured) if configured.get("kind", "iterative") == name else {"kind": name}
+    return dict(configured) if configured.get("preset") == name else {"preset": name}
+
+
+def policy_settings(agent: Agent, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The settings of each policy that an agent takes, from the one that is configured."""
+    overrides = getattr(agent, "policy_overrides", None) or [{}] * agent.num_policies
+    return [dict(own) if "kind" in own else {**policy, **own} for own in overrides]
+
+
+def _preset(name: str) -> dict[str, Any]:
+    known = sorted(path.stem for path in PRESETS_DIR.glob("*.yaml"))
+    if name not in known:
+        raise UserError(f"agent.preset: {name!r} is unknown; choose one of {', '.join(known)}")
+    return yaml.safe_load((PRESETS_DIR / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _validated(config_class: type[BaseModel], settings: Mapping[str, Any], kind: str) -> BaseModel:
