@@ -58,7 +58,7 @@ def test_the_best_plan_is_tried_until_it_stagnates_and_the_tree_is_revised() -> 
         "plans",
         *["instantiate"] * 3,
         "revise",
-        *["instantiate"] * 2,
+        *["instantiate"] * 3,
         "revise",
     ]
     refined = policy.requests("instantiate")[3]

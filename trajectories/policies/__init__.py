@@ -1,6 +1,7 @@
 """make_policy: configuration -> policy, by kind. Each kind is imported only when it is asked for.
 
 expert        built in, rule based, no network          expert.py
+tuner         built in: the expert's pass, then changes of what can be tuned    tuner.py
 openai        any OpenAI-compatible endpoint            openai.py
 anthropic     Anthropic's Messages API                  anthropic.py
 vllm          a vLLM server of one's own                vllm.py
@@ -30,6 +31,7 @@ PolicyFactory = Callable[[Mapping[str, Any]], Policy]
 
 _BUILT_IN = {
     "expert": ("trajectories.policies.expert", "ExpertPolicy", None),
+    "tuner": ("trajectories.policies.tuner", "TunerPolicy", None),
     "openai": ("trajectories.policies.openai", "OpenAIPolicy", "OpenAIPolicyConfig"),
     "anthropic": ("trajectories.policies.anthropic", "AnthropicPolicy", "AnthropicPolicyConfig"),
     "vllm": ("trajectories.policies.vllm", "VLLMPolicy", "VLLMPolicyConfig"),
