@@ -209,6 +209,14 @@ def test_limits_end_a_search_and_the_best_is_still_evaluated_afresh(limits: dict
         assert [entry.stage for entry in archive_of(trajectory)] == ["", "", "budget", "ranked"]
 
 
+def test_proposals_that_were_written_before_a_limit_are_still_judged() -> None:
+    trajectory = run(SMALL, model(), max_turns=3)
+    assert trajectory.stop_reason is StopReason.TURN_LIMIT and len(trajectory.evaluations) == 3
+    spent = iter([None, None, None, StopReason.BUDGET_LIMIT])
+    later = run(SMALL, model(), hooks=RolloutHooks(before_answer=lambda: next(spent)))
+    assert later.stop_reason is StopReason.BUDGET_LIMIT and len(later.evaluations) == 1
+
+
 def test_answers_that_write_nothing_end_the_attempt_as_a_conversation_would() -> None:
     policy = model(improve=lambda before, request: "I would rather not.")
     trajectory = run({**SMALL, "generations": 9}, policy, max_malformed_in_a_row=4)

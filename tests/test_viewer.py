@@ -16,6 +16,11 @@ from markupsafe import Markup
 from eval_harness.errors import UserError
 from eval_harness.verdict import Outcome
 from scripts import cli
+from tests.test_agent_evolve import SMALL
+from tests.test_agent_evolve import model as evolve_model
+from tests.test_agent_evolve import run as run_evolve
+from tests.test_agent_ksearch import model as ksearch_model
+from tests.test_agent_ksearch import run as run_ksearch
 from tests.viewer_records import make_trajectory, make_verdict, write_collection
 from trajectories.pages import sections
 from trajectories.pages.code import code_block, diff_lines, highlight, plain_html, visible
@@ -191,10 +196,31 @@ def test_an_agent_adds_a_section_of_its_own(tmp_path: Path, monkeypatch: pytest.
     attempt.agent, attempt.agent_state = "tree", {"nodes": ["<root>"]}
     assert "&lt;root&gt;" in sections.render_attempt(attempt, key="k")  # plain data where no section shows it
     monkeypatch.setattr(sections, "AGENTS_WITH_SECTIONS", {"tree"})
-    tree = sections.Section("tree", "Tree", lambda record: Markup("<p>%s</p>") % record.agent_state["nodes"][0])
+    tree = sections.Section("tree", "Tree", lambda record, link: Markup("<p>%s</p>") % record.agent_state["nodes"][0])
     monkeypatch.setattr(sections, "SECTIONS", [*sections.SECTIONS, tree])
     html = sections.render_attempt(attempt, key="k")
     assert '<section id="tree"' in html and "<p>&lt;root&gt;</p>" in html and 'id="state"' not in html
+
+
+def test_a_search_shows_its_candidates_and_plans() -> None:
+    evolved = run_evolve({**SMALL, "recommendations": ["<b>wide</b> loads"]}, evolve_model())
+    html = sections.render_attempt(evolved, key="mine/k")
+    assert '<section id="search"' in html and "7 written, 5 judged, 2 ranked" in html and 'id="state"' not in html
+    assert "&lt;b&gt;wide&lt;/b&gt; loads" in html and "<b>wide" not in html
+    assert 'href="#attempt=mine%2Fk&amp;turn=3"' in html and html.count("the best</span>") >= 1
+    planned = run_ksearch(ksearch_model())
+    html = sections.render_attempt(planned, key="k")
+    assert "<h3>Plans</h3>" in html and "rows, two at a time" in html and "stagnated" in html
+    planned.agent_state = {"archive": [{"id": "odd"}], "plans": 3}
+    broken = sections.render_attempt(planned, key="k")
+    assert '<section id="search"' not in broken and '<section id="state"' in broken
+
+
+def test_each_request_of_a_search_stands_in_its_own_turn() -> None:
+    evolved = run_evolve(SMALL, evolve_model())
+    _, turns = split_conversation(evolved)
+    assert [turn.number for turn in turns] == list(range(1, 8))
+    assert all(turn.others[0].content.startswith("Request: improve") for turn in turns[1:])
 
 
 def test_no_message_is_left_out_whatever_its_order() -> None:

@@ -17,11 +17,11 @@ from trajectories.agents.archive import Archive, ArchiveEntry, choose_context, i
 from trajectories.agents.evolve_config import EvolveConfig
 from trajectories.agents.requests import REQUEST_VERSION, render_request
 from trajectories.agents.screening import BatchInvarianceAdapter, ask_verifiers, check_statically, rank
-from trajectories.agents.search_attempt import SearchAttempt
+from trajectories.agents.search_attempt import SearchAttempt, SearchEnded
 from trajectories.agents.search_text import render_files
 from trajectories.limits import AgentLimits
 from trajectories.policy import Policy
-from trajectories.record import Trajectory
+from trajectories.record import StopReason, Trajectory
 from trajectories.rollout import RolloutHooks
 
 EvolveAgentConfig = EvolveConfig
@@ -111,11 +111,15 @@ class _Evolution:
     # ---- generations
 
     def _evolve(self, generation: int) -> None:
-        proposals = [
-            entry
-            for number in range(self.config.num_proposals)
-            if (entry := self._propose(generation, number)) is not None
-        ]
+        proposals: list[ArchiveEntry] = []
+        try:
+            for number in range(self.config.num_proposals):
+                if (entry := self._propose(generation, number)) is not None:
+                    proposals.append(entry)
+        except SearchEnded as ended:
+            if ended.reason is not StopReason.BUDGET_LIMIT:  # a resume goes on there; elsewhere they are paid for
+                self._judge([entry for entry in proposals if not entry.stage][: self.config.num_evaluated])
+            raise
         waiting = [entry for entry in proposals if not entry.stage]
         if self.config.verifier is not None and len(waiting) > self.config.num_evaluated:
             for entry in waiting:

@@ -80,7 +80,9 @@ def split_conversation(trajectory: Trajectory) -> tuple[list[Message], list[Turn
     first = next((index for index, message in enumerate(messages) if message.role == "assistant"), len(messages))
     turns: list[Turn] = []
     for message in messages[first:]:
-        if not turns or (message.role == "assistant" and message.turn != turns[-1].number):
+        # a search's request opens its turn; in a conversation a user message belongs to the answer before it
+        opens = message.role in ("assistant", "user") and message.turn is not None and bool(turns)
+        if not turns or (opens and message.turn != turns[-1].number):
             turns.append(Turn(message.turn))
         _add(turns[-1], message)
     by_turn: dict[int | None, Turn] = {}
