@@ -27,6 +27,42 @@ _COLUMNS = """\
 | `untrained_turns` | assistant messages, from 0, that are context and should train no token |
 | `candidate_hash`, `row_hash` | the pass folder; the conversation and the tools |
 """  # noqa: E501 (a table row is one line)
+_CANDIDATE_COLUMNS = """\
+| column | meaning |
+|---|---|
+| `task_id`, `task_hash`, `num_graphs` | the task, the hash of its graphs, how many |
+| `trajectory_id`, `attempt_index`, `agent` | the attempt that it is from |
+| `candidate`, `generation`, `parents`, `turn`, `member` | its number in the attempt; the generation or plan; candidates that its request showed; the answer that wrote it; which policy of an ensemble |
+| `request_kind`, `recommendation` | what was asked for, and the advice or the plan; empty in a conversation |
+| `files` | JSON object: path -> text |
+| `stage`, `rejected` | why it was not judged: malformed, duplicate, source, batch_invariance, ranked, budget; empty where it was |
+| `verdict`, `outcome`, `protocol` | JSON of the whole verdict; outcomes of its graphs |
+| `as_score`, `as_covered`, `num_correct_graphs` | of that verdict; 0 without one |
+| `votes`, `profile` | JSON of the soft verifiers' shares; what a profiler said, if one was asked |
+| `policy`, `teacher`, `license`, `terms`, `device`, `row_hash` | what wrote it, on which terms; where it was judged; equal for equal files of a task |
+"""  # noqa: E501 (a table row is one line)
+_PREFERENCE_COLUMNS = """\
+| column | meaning |
+|---|---|
+| `prompt`, `chosen`, `rejected` | messages in OpenAI's form: the task with one plain request; the better and the worse pass, each written as one answer that creates all of its files |
+| `as_covered`, `as_covered_rejected`, `outcome_rejected` | of the two passes |
+| `tools` | JSON text of the tools that were offered |
+| `task_id`, `task_hash`, `trajectory_id`, `agent`, `policy`, `teacher`, `license`, `terms`, `device`, `protocol`, `row_hash` | of the better one |
+"""  # noqa: E501 (a table row is one line)
+_LOAD_ROWS = """\
+```python
+from datasets import load_dataset
+
+dataset = load_dataset("PATH_OF_THIS_FOLDER", split="train")
+```
+"""
+_WHAT = {
+    "conversations": "trajectories of agents that write graph-compiler passes",
+    "candidates": "candidates: graph-compiler passes that agents have tried, each with its verdict",
+    "candidate-sft": "requests and answers of agents that search for graph-compiler passes, each answer a correct pass",
+    "preferences": "pairs of a better and a worse graph-compiler pass of one task",
+}
+"""Kind -> what a row is, in the plural."""
 _TOKEN_COLUMNS = "| `num_tokens`, `num_trained_tokens` | with the tokenizer named above |\n"
 _LOAD = """\
 ```python
@@ -53,6 +89,8 @@ def render_card(summary: DatasetSummary, config: DatasetConfig) -> str:
     """The card."""
     is_parquet = summary.format == "parquet"
     columns = _COLUMNS + (_TOKEN_COLUMNS if summary.lengths else "")
+    columns = {"candidates": _CANDIDATE_COLUMNS, "preferences": _PREFERENCE_COLUMNS}.get(config.kind, columns)
+    has_messages = config.kind in ("conversations", "candidate-sft")
     sections = {
         "Composition": _composition(summary),
         "Scores": _scores(summary),
@@ -62,14 +100,13 @@ def render_card(summary: DatasetSummary, config: DatasetConfig) -> str:
         "Evaluation tasks": _contamination(summary),
         "Provenance": _provenance(summary),
         "Columns": columns if is_parquet else "",
-        "Load": _LOAD if is_parquet else _LOAD_LINES,
+        "Load": (_LOAD if has_messages else _LOAD_ROWS) if is_parquet else _LOAD_LINES,
         "Licence": _license_text(summary.rows_by_license),
         "Limits": _limits(summary, config),
         "Configuration": "```json\n" + json.dumps(_told(config), indent=1, sort_keys=True) + "\n```\n",
     }
     title = (
-        f"# {summary.name}\n\n{summary.num_rows} trajectories of agents that write graph-compiler passes, "
-        f"for {summary.num_tasks} tasks. "
+        f"# {summary.name}\n\n{summary.num_rows} {_WHAT[config.kind]}, for {summary.num_tasks} tasks. "
         "Each pass was really run: a judge measured its correctness and speed against eager execution. "
         "Built by Passwright (`passwright dataset build`).\n"
     )
@@ -226,7 +263,9 @@ def _limits(summary: DatasetSummary, config: DatasetConfig) -> str:
         "- Speeds hold for the machines on which they were measured (column `device`), not for others.",
         "- Correct means: within the tolerances of the protocol on the inputs that were drawn, not proven.",
     ]
-    if config.selection.preset == "paper":
+    if config.kind != "conversations":
+        lines.append("- Scores are those of the evaluations that the search chose by: the best of many is a lucky one.")
+    elif config.selection.preset == "paper":
         lines.append(
             "- The preset `paper` keeps every trajectory with AS > 0.1: wrong and crashing passes are among them."
         )

@@ -17,6 +17,9 @@ class DatasetConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = "dataset"
+    kind: Literal["conversations", "candidates", "candidate-sft", "preferences"] = "conversations"
+    """conversations: whole attempts, cut after their best evaluation. The others are of single candidates, a search's
+    or a conversation's: a row each; request and answer of those worth imitating; pairs of a better and a worse one."""
     collections: list[Path] = Field(min_length=1)
     """Folders that `passwright collect` wrote."""
     out: Path | None = None
@@ -40,6 +43,10 @@ class DatasetConfig(BaseModel):
     """Name or folder of the student's tokenizer, to count tokens with; None: not counted."""
     chat_template: str | None = None
     """Name of a template in training/templates to count tokens with; None: the one that belongs to the tokenizer."""
+    preference_margin: float = Field(default=0.1, ge=0)
+    """preferences: by how much of covered AS a correct candidate must be slower to count as the worse one."""
+    max_pairs_per_task: int = Field(default=4, ge=1)
+    """preferences: pairs with a task's best candidate."""
     num_workers: int | None = Field(default=None, ge=1)
     """Processes that read records; None: one a core, at most 8. Changes nothing in the dataset."""
 

@@ -114,7 +114,12 @@ def text_fault(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> 
 
 def encode_messages(row: dict[str, Any]) -> list[str]:
     """The row's messages as JSON texts, as they lie in the file."""
-    return [json.dumps(message, ensure_ascii=False, separators=(",", ":")) for message in row["messages"]]
+    return encode_json_messages(row["messages"])
+
+
+def encode_json_messages(messages: Sequence[dict[str, Any]]) -> list[str]:
+    """Messages as JSON texts, as they lie in the file."""
+    return [json.dumps(message, ensure_ascii=False, separators=(",", ":")) for message in messages]
 
 
 def rows_schema(*, with_tokens: bool) -> pyarrow.Schema:
@@ -128,13 +133,13 @@ def rows_schema(*, with_tokens: bool) -> pyarrow.Schema:
 
 
 def rows_table(rows: Sequence[dict[str, Any]], schema: pyarrow.Schema) -> pyarrow.Table:
-    """Rows, their `messages` encoded already (encode_messages), as an Arrow table."""
+    """Rows, their columns of messages encoded already (encode_json_messages), as an Arrow table."""
     import pyarrow
 
     columns = []
     for name in schema.names:
         values, kind = [row[name] for row in rows], schema.field(name).type
-        if name == "messages":
+        if isinstance(getattr(kind, "value_type", None), pyarrow.BaseExtensionType):
             texts = pyarrow.array(values, pyarrow.list_(pyarrow.string()))
             items = pyarrow.ExtensionArray.from_storage(kind.value_type, texts.values)
             columns.append(pyarrow.ListArray.from_arrays(texts.offsets, items))

@@ -96,7 +96,7 @@ class Work:
 def digest_record(work: Work, item: tuple[Path, int]) -> RecordDigest:
     """Pass 1. item: the record and the index of its collection. Raises UserError for one that cannot be read."""
     path, collection = item
-    trajectory, sha256 = _load(path)
+    trajectory, sha256 = load_record(path)
     digest, findings = take(trajectory, work.selection), Findings()
     if digest.refusal is None:
         chosen = select_one(trajectory, work.selection)
@@ -122,7 +122,7 @@ def digest_record(work: Work, item: tuple[Path, int]) -> RecordDigest:
 def make_record_row(work: Work, item: tuple[Path, str]) -> MadeRow:
     """Pass 2. item: the record and the hash it had in pass 1. Raises UserError if it has changed since."""
     path, sha256 = item
-    trajectory, now = _load(path)
+    trajectory, now = load_record(path)
     if now != sha256:
         raise UserError(f"{path}: changed while the dataset was being built; build again when nothing writes to it")
     selected = select_one(trajectory, work.selection)
@@ -210,7 +210,8 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def _load(path: Path) -> tuple[Trajectory, str]:
+def load_record(path: Path) -> tuple[Trajectory, str]:
+    """A record and the sha256 of its bytes. Raises UserError for one that cannot be read."""
     trajectory = load_trajectory(path)
     best = trajectory.best_evaluation
     if best is not None and not 0 <= best < len(trajectory.evaluations):

@@ -55,18 +55,18 @@ def build_sft_dataset(config: DatasetConfig, *, overwrite: bool = False, show_pr
     check_place(config.out_dir, overwrite=overwrite)
     if config.tokenizer is not None:
         TokenCounter(config.tokenizer, config.chat_template).load()  # before minutes of reading, not after
-    stores = _stores(config.collections)
+    stores = collection_stores(config.collections)
     paths = [(path, number) for number, store in enumerate(stores) for path in store.record_paths()]
     index = build_eval_index(config.eval_tasks, config.code_overlap) if config.eval_tasks else None
     as_openai = config.format == "openai-jsonl"
     work = Work(config.selection, index, config.tokenizer, config.chat_template, as_openai)
     with Workers(work, config.num_workers, len(paths)) as workers:
-        records = list(_watch(workers.map(digest_record, paths), len(paths), "read", show_progress))
+        records = list(watch(workers.map(digest_record, paths), len(paths), "read", show_progress))
         # by content: neither the order of the collections nor that of the files decides anything
         records.sort(key=lambda record: (record.trajectory_id, record.sha256))
         contamination: ContaminationSummary | None = None
         if index is not None:
-            manifests = [_manifest(store) for store in stores]
+            manifests = [manifest_of(store) for store in stores]
             records, contamination = settle_contamination(records, config, index, [refs_of(each) for each in manifests])
         choice = choose([record.selection for record in records], config.selection)
         kept = [records[number] for number in sorted(choice.kept)]
@@ -84,7 +84,7 @@ def build_sft_dataset(config: DatasetConfig, *, overwrite: bool = False, show_pr
             shard_bytes = config.shard_mb * (1 << 20)
             writers = {split: folder.writer(split, schema=schema, shard_bytes=shard_bytes) for split in splits}
             rows = workers.map(make_record_row, [(record.path, record.sha256) for record in kept])
-            for record, row in zip(kept, _watch(rows, len(kept), "write", show_progress), strict=True):
+            for record, row in zip(kept, watch(rows, len(kept), "write", show_progress), strict=True):
                 split = VALIDATION if record.task_id in held_out else TRAIN
                 writers[split].add(row.columns, row.line, row.num_bytes)
                 tally.add(row, split)
@@ -94,7 +94,7 @@ def build_sft_dataset(config: DatasetConfig, *, overwrite: bool = False, show_pr
                 refusals=choice.refused,
                 files=files,
                 contamination=contamination,
-                collections=_describe_collections(stores, records),
+                collections=describe_collections(stores, records),
             )
             card = render_card(summary, config)
             folder.finish(card=card, summary=json.dumps(summary.model_dump(), indent=1) + "\n")
@@ -112,10 +112,10 @@ def validation_tasks(task_ids: Iterable[str], share: float) -> set[str]:
     return set((found or [by_hash[0][1]])[: len(by_hash) - 1])
 
 
-def load_sft_dataset(path: Path | str, split: str = TRAIN) -> Dataset:
+def load_sft_dataset(path: Path | str, split: str = TRAIN, *, column: str = "messages") -> Dataset:
     """The rows of a dataset folder, read where they lie: no cache is written, so a rebuilt folder is never stale.
 
-    Also takes what Dataset.save_to_disk wrote. Raises UserError.
+    Also takes what Dataset.save_to_disk wrote. column: one that must be there. Raises UserError.
     """
     import pyarrow.parquet
     from datasets import Dataset, concatenate_datasets, load_from_disk
@@ -137,12 +137,12 @@ def load_sft_dataset(path: Path | str, split: str = TRAIN) -> Dataset:
             reason = " ".join(str(error).split())
             raise UserError(f"{root}: cannot be read ({reason}); build the dataset again") from None
         dataset = concatenate_datasets([Dataset(InMemoryTable(table)) for table in tables])
-    if "messages" not in dataset.column_names:
-        raise UserError(f"{root}: no `messages` column; this is not a dataset of conversations")
+    if column not in dataset.column_names:
+        raise UserError(f"{root}: no `{column}` column; this is not a dataset of conversations")
     return dataset
 
 
-def _stores(folders: Sequence[Path]) -> list[TrajectoryStore]:
+def collection_stores(folders: Sequence[Path]) -> list[TrajectoryStore]:
     """The collections. Raises UserError for a folder that is none, or that is named twice."""
     seen: set[Path] = set()
     for folder in folders:
@@ -159,18 +159,17 @@ def _stores(folders: Sequence[Path]) -> list[TrajectoryStore]:
     return [TrajectoryStore(folder) for folder in folders]
 
 
-def _manifest(store: TrajectoryStore) -> dict[str, Any]:
+def manifest_of(store: TrajectoryStore) -> dict[str, Any]:
     """The collection's manifest; {} where records were put together without one."""
     return store.manifest if (store.root / "manifest.json").is_file() else {}
 
 
-def _describe_collections(
-    stores: Sequence[TrajectoryStore], records: Sequence[RecordDigest]
-) -> list[CollectionSummary]:
-    hashes = [str(_manifest(store).get("config_hash", "")) for store in stores]
+def describe_collections(stores: Sequence[TrajectoryStore], records: Sequence[RecordDigest]) -> list[CollectionSummary]:
+    """Where a dataset comes from, collection by collection."""
+    hashes = [str(manifest_of(store).get("config_hash", "")) for store in stores]
     return summarize_collections([store.root.resolve().name for store in stores], hashes, records)
 
 
-def _watch(items: Iterable[Item], total: int, what: str, show: bool) -> Iterable[Item]:
+def watch(items: Iterable[Item], total: int, what: str, show: bool) -> Iterable[Item]:
     """With a bar, where a person watches."""
     return tqdm(items, total=total, desc=what, unit="record", leave=False, disable=None if show else True)

@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--collection", type=Path, action="append", metavar="DIR", help="what collect wrote; may be given again"
     )
     build.add_argument(
+        "--kind", choices=("conversations", "candidates", "candidate-sft", "preferences"),
+        help="whole attempts (as configured), or single candidates: a row each, what to imitate, pairs",
+    )  # fmt: skip
+    build.add_argument(
         "--format", choices=("parquet", "openai-jsonl"), help="as configured, or for a fine-tuning API in OpenAI's form"
     )
     add_config(build, required=False)
@@ -72,8 +76,15 @@ def _build(args: argparse.Namespace) -> int:
         overrides.append(f"out={json.dumps(str(args.out))}")
     if args.format:
         overrides.append(f"format={args.format}")
+    if args.kind:
+        overrides.append(f"kind={args.kind}")
     config = load_config(DatasetConfig, args.config, overrides)
-    summary = build_sft_dataset(config, overwrite=not args.resume, show_progress=True)
+    if config.kind == "conversations":
+        summary = build_sft_dataset(config, overwrite=not args.resume, show_progress=True)
+    else:
+        from training.candidate_dataset import build_candidate_dataset
+
+        summary = build_candidate_dataset(config, overwrite=not args.resume, show_progress=True)
     print(render_summary(summary), file=sys.stderr if args.json == "-" else sys.stdout)
     if args.json:
         write_json(args.json, summary.model_dump(mode="json"))
@@ -94,7 +105,7 @@ def _show(args: argparse.Namespace) -> int:
             raise UserError(
                 f"{args.dataset}: {summary.format} is lines of text, {summary.files[0]}; read them as they are"
             )
-    dataset = load_sft_dataset(args.dataset, args.split)
+    dataset = load_sft_dataset(args.dataset, args.split, column="row_hash")
     if not 0 <= args.row < len(dataset):
         raise UserError(f"--row {args.row}: split {args.split} of {args.dataset} has rows 0 to {len(dataset) - 1}")
     row = dataset[args.row]
@@ -102,7 +113,7 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         write_json(args.json, row)
     else:
-        print(f"\n{render_row(row)}")
+        print(f"\n{render_row(row) if 'messages' in row else json.dumps(row, indent=1, ensure_ascii=False)}")
     return 0
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from data.task import Task
@@ -66,7 +66,7 @@ class TunerPolicy:
         if self._task is None:
             raise PolicyError("TunerPolicy: start() comes before answer()")
         last = messages[-1].content
-        answers = {
+        answers: dict[str, Callable[[str], Message | str]] = {
             "translate": self._translate,
             "improve": self._improve,
             "plans": self._plan,

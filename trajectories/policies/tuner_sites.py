@@ -139,13 +139,14 @@ def mutate(
         return None
     groups: dict[tuple[str, str, tuple[str, ...]], list[Site]] = {}
     for site in sites:
-        name = site.key.split(":")[2] if site.family != "threads" else ""
-        groups.setdefault((site.family, name, site.choices if site.family != "threads" else ()), []).append(site)
+        is_loop = site.family == "threads"
+        alike = (site.family, "" if is_loop else site.key.split(":")[2], () if is_loop else site.choices)
+        groups.setdefault(alike, []).append(site)
     values: dict[str, str] = {}
-    names = sorted(groups, key=str)
-    for name in rng.sample(names, min(num_changes, len(names))):
-        place = rng.randrange(min(len(site.choices) for site in groups[name]))
-        values |= {site.key: site.choices[place] for site in groups[name]}
+    chosen = rng.sample(sorted(groups, key=str), min(num_changes, len(groups)))
+    for alike in chosen:
+        place = rng.randrange(min(len(site.choices) for site in groups[alike]))
+        values |= {site.key: site.choices[place] for site in groups[alike]}
     changed = put(files, values)
     return changed if changed != dict(files) else None
 
