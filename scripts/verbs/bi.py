@@ -16,6 +16,7 @@ ACTIONS = {
     "axis": "scripts.bi.axis",
     "validate": "scripts.bi.validate",
     "audit": "scripts.bi.audit",
+    "agents": "scripts.bi.agents",
 }
 """Action -> module with HELP, add_arguments(parser) and run(args) -> exit status; heavy imports inside run."""
 
