@@ -52,6 +52,9 @@ def test_an_answer_with_calls_thinking_usage_and_cost(serve, stream):
     request = server.requests[0]
     assert request["max_tokens"] == 2048 and request["thinking"] == {"type": "adaptive"}
     assert request["output_config"] == {"effort": "high"} and "temperature" not in request
+    sampled = serve([Answer(content="Done.")])
+    make(sampled, "anthropic", temperature=0.5, top_p=0.9).answer(QUESTION, [])
+    assert (sampled.requests[0]["temperature"], sampled.requests[0]["top_p"]) == (0.5, 0.9)
     assert [tool["name"] for tool in request["tools"]] == [tool["function"]["name"] for tool in TOOLS]
     assert request["tools"][0]["input_schema"] == TOOLS[0]["function"]["parameters"]
     sent_keys = {server.headers[0].get(name) for name in ("authorization", "x-api-key")}

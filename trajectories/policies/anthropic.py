@@ -104,16 +104,15 @@ class AnthropicPolicy(EndpointPolicy):
             request["system"] = system
         if own_tools:
             request["tools"] = own_tools
-        if config.temperature is not None:
-            request["temperature"] = config.temperature
-        if config.top_p is not None:
-            request["top_p"] = config.top_p
         if config.thinking is not None:
             request["thinking"] = config.thinking
         if config.effort is not None:
             request["output_config"] = {"effort": config.effort}
-        if config.extra_body:
-            request["extra_body"] = config.extra_body
+        # the SDK has no names for these since its second version; the API takes them for older models
+        sampling = {"temperature": config.temperature, "top_p": config.top_p}
+        body = {name: value for name, value in sampling.items() if value is not None} | config.extra_body
+        if body:
+            request["extra_body"] = body
         return request
 
     def _message(self, answer: BlockCollector, request: Mapping[str, Any]) -> Message:
