@@ -67,8 +67,7 @@ def screen_graph(graph: Graph, *, num_seeds: int = NUM_SEEDS) -> list[ScreenFind
             outputs = [_run(module, inputs) for inputs in draws]
             return [
                 *_of_values(outputs),
-                *_of_inputs(module, draws, outputs[0]),
-                *_of_operators(graph, draws[0]),
+                *_of_inputs_and_operators(graph, module, draws, outputs[0]),
                 *_of_probes(draws, outputs),
             ]
     except Exception as error:  # the graph's own code ran: anything may come out of it
@@ -107,37 +106,69 @@ def _of_values(outputs: Sequence[Outputs]) -> Iterator[ScreenFinding]:
                 yield ScreenFinding("uniform_axis", f"output {index}, axis {axis - 1}")
 
 
-def _of_inputs(
-    module: torch.nn.Module, draws: Sequence[Mapping[str, torch.Tensor]], outputs: Outputs
+def _of_inputs_and_operators(
+    graph: Graph, module: torch.nn.Module, draws: Sequence[Mapping[str, torch.Tensor]], outputs: Outputs
 ) -> Iterator[ScreenFinding]:
-    for name in draws[0]:
-        others = [draw[name] for draw in draws[1:] if not torch.equal(draw[name], draws[0][name])]
+    traced, inputs = trace_graph(graph), draws[0]
+    is_pure = not any(is_in_place(node) for node in traced.ir.nodes)
+    values = _interpret(traced.ir, inputs, None)
+    nodes = {node.target: node for node in traced.ir.nodes if node.op == "placeholder"}
+    for name in inputs:
+        others = [draw[name] for draw in draws[1:] if not torch.equal(draw[name], inputs[name])]
         if not others:  # an input with one possible value, such as a full mask
             continue
-        if all(_equal(_run(module, {**draws[0], name: other}), outputs) for other in others[:2]):
+        if is_pure:
+            has_effect = any(_reaches_output(traced.ir, values, nodes[name], other) for other in others[:2])
+        else:
+            has_effect = any(not _equal(_run(module, {**inputs, name: other}), outputs) for other in others[:2])
+        if not has_effect:
             yield ScreenFinding("input_without_effect", name)
-
-
-def _of_operators(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> Iterator[ScreenFinding]:
-    traced = trace_graph(graph)
-    plain = _interpret(traced.ir, inputs, None)
+    plain = _outputs(traced.ir, values)
     for node in traced.ir.nodes:
         if node.op not in ("call_function", "call_method") or not _is_of_tensor(traced, node):
             continue
         try:
-            disturbed = _interpret(traced.ir, inputs, node)
+            if is_pure:
+                changed = _reaches_output(traced.ir, values, node, _other_values(values[node.name]))
+            else:
+                changed = not _equal(_outputs(traced.ir, _interpret(traced.ir, inputs, node)), plain)
         except Exception:  # an index out of bounds, a shape: the result was needed
             continue
-        if _equal(disturbed, plain):
+        if not changed:
             yield ScreenFinding("operator_without_effect", f"{node.short_target} ({node.name})")
+
+
+def _reaches_output(ir: IRGraph, values: Mapping[str, Any], disturbed: IRNode, other: torch.Tensor) -> bool:
+    """Whether another value of one node changes an output. Only what depends on it is run again.
+
+    For graphs in which nothing is written in place: the values of a plain run serve for all the rest.
+    """
+    others: dict[str, Any] = {disturbed.name: other}
+    begun = False
+    for node in ir.nodes:
+        if node.name == disturbed.name:
+            begun = True
+        elif begun and not others.keys().isdisjoint(node.refs()):
+            found = run_node(on_device(node, torch.device("cpu")), {**values, **others})
+            if not _same(found, values[node.name]):
+                others[node.name] = found
+    return ir.output.name in others
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return _equal((left,), (right,))
+    if isinstance(left, tuple | list) and isinstance(right, tuple | list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return type(left) is type(right) and left == right
 
 
 def _is_of_tensor(traced: TracedGraph, node: IRNode) -> bool:
     return isinstance(traced.values.get(node.name), TensorMeta)
 
 
-def _interpret(ir: IRGraph, inputs: Mapping[str, torch.Tensor], disturbed: IRNode | None) -> Outputs:
-    """The graph node by node; the result of `disturbed` is replaced by other values of its shape."""
+def _interpret(ir: IRGraph, inputs: Mapping[str, torch.Tensor], disturbed: IRNode | None) -> dict[str, Any]:
+    """The value of every node; the result of `disturbed` is replaced by other values of its shape."""
     values: dict[str, Any] = {}
     for node in ir.nodes:
         if node.op == "placeholder":
@@ -149,6 +180,10 @@ def _interpret(ir: IRGraph, inputs: Mapping[str, torch.Tensor], disturbed: IRNod
             # later operators may read what was written rather than the result
             value = value.copy_(other) if is_in_place(node) else other
         values[node.name] = value
+    return values
+
+
+def _outputs(ir: IRGraph, values: Mapping[str, Any]) -> Outputs:
     outputs = values[ir.output.name]
     return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
