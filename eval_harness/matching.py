@@ -21,7 +21,7 @@ from eval_harness.literals import Pair, has_refs, inner_pairs
 from eval_harness.memory_order import MemoryOrder, live_nodes
 from eval_harness.normalise import describe_operation, operation_of, pair_arguments
 from eval_harness.pattern import Pattern
-from eval_harness.tracing import TracedGraph
+from eval_harness.tracing import TracedProgram
 
 MAX_COMPARISONS = 20_000
 MAX_COMPARISONS_A_NODE = 50
@@ -70,7 +70,7 @@ class Miss:
 class Matcher:
     """Finds patterns in one graph. `taken` nodes belong to matches of earlier rules."""
 
-    def __init__(self, traced: TracedGraph) -> None:
+    def __init__(self, traced: TracedProgram) -> None:
         self.traced = traced
         self.order = MemoryOrder(traced)
         self.users = traced.ir.users()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from eval_harness.graph_ir import IRGraph, IRNode
-from eval_harness.tracing import TracedGraph
+from eval_harness.tracing import TracedProgram
 
 _METADATA = {"shape", "dtype", "device", "ndim", "is_cuda", "size", "dim", "numel", "layout", "stride"}
 """Attributes and methods that do not look at values."""
@@ -31,7 +31,7 @@ _RNG, _MODE = -1_000_000, -1_000_001
 class MemoryOrder:
     """Order edges of a traced graph."""
 
-    def __init__(self, traced: TracedGraph) -> None:
+    def __init__(self, traced: TracedProgram) -> None:
         self.traced = traced
         self.position = {node.name: index for index, node in enumerate(traced.ir.nodes)}
 

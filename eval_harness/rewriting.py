@@ -7,7 +7,7 @@ describe (candidate process, rules.py) -> match (matching.py) -> replace and reo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from eval_harness.ir_execution import build_module
 from eval_harness.matching import Match, Matcher
 from eval_harness.memory_order import MemoryOrder
 from eval_harness.pattern import InvalidPatternError, Pattern
-from eval_harness.tracing import TracedGraph
+from eval_harness.tracing import TracedProgram
 from eval_harness.verdict import Violation
 
 __all__ = ["InvalidPatternError", "Rewrite", "RuleDescription", "build_module", "rewrite"]
@@ -120,10 +120,16 @@ class Rewrite:
         return frozenset(name for applied in self.matches for name in applied.nodes)
 
 
-def rewrite(traced: TracedGraph, rules: Sequence[RuleDescription]) -> Rewrite:
+def rewrite(
+    traced: TracedProgram,
+    rules: Sequence[RuleDescription],
+    *,
+    accept: Callable[[AppliedMatch], bool] = lambda applied: True,
+) -> Rewrite:
     """Apply each rule to all its non-overlapping matches, in order. With no rules the graph stays as it is.
 
-    Raises InvalidPatternError naming the rule, for a pattern that no graph can be matched with.
+    accept: asked of each match; one that is not accepted stays as it was, and no later rule gets its nodes. Raises
+    InvalidPatternError naming the rule, for a pattern that no graph can be matched with.
     """
     matcher = Matcher(traced)
     applied: list[tuple[RuleDescription, Match]] = []
@@ -135,7 +141,7 @@ def rewrite(traced: TracedGraph, rules: Sequence[RuleDescription]) -> Rewrite:
             raise InvalidPatternError(f"{rule.rule}.py: {error}") from None
         _check_bound(rule, pattern)
         found, miss = matcher.find(pattern)
-        applied += [(rule, match) for match in found]
+        applied += [(rule, match) for match in found if accept(AppliedMatch(rule.rule, match))]
         for match in found:
             names = sorted(match.members, key=matcher.order.position.__getitem__)
             lines.append(f"{rule.rule}: matched {', '.join(names)}")
@@ -264,7 +270,7 @@ def _swapped(node: IRNode, swaps: Mapping[str, str]) -> IRNode:
 
 
 def check_structure(
-    traced: TracedGraph, ir: IRGraph, applied: Sequence[tuple[RuleDescription, Match]]
+    traced: TracedProgram, ir: IRGraph, applied: Sequence[tuple[RuleDescription, Match]]
 ) -> tuple[Violation, ...]:
     """The rewritten graph may hold placeholders, replacement calls, getitem on their results, and unmatched nodes."""
     replaced = {name for _, match in applied for name in match.members}

@@ -25,7 +25,16 @@ from eval_harness.graph_values import map_refs
 from eval_harness.ir_execution import on_device, run_node
 from eval_harness.recording import TraceError, function_where, record_call, short_path
 
-__all__ = ["UNKNOWN", "TensorMeta", "TraceError", "TracedGraph", "trace_callable", "trace_graph"]
+__all__ = [
+    "UNKNOWN",
+    "TensorMeta",
+    "TraceError",
+    "TracedGraph",
+    "TracedProgram",
+    "trace_callable",
+    "trace_graph",
+    "trace_values",
+]
 
 
 def trace_callable(fn: Callable[..., Any], arg_names: Sequence[str], *, source: str | None = None) -> IRGraph:
@@ -114,10 +123,9 @@ UNKNOWN = _Unknown()
 
 
 @dataclass(frozen=True)
-class TracedGraph:
-    """A task's graph, ready to be matched."""
+class TracedProgram:
+    """A graph ready to be matched: a task's, or a part of a larger program (apply/)."""
 
-    graph: Graph
     ir: IRGraph
     values: Mapping[str, Any]
     """Node name -> its value, with a TensorMeta in place of each tensor; UNKNOWN if it depends on data."""
@@ -125,6 +133,13 @@ class TracedGraph:
     """Node name -> storages of the tensors in its value; for an UNKNOWN value those of its inputs and one more."""
     writes: Mapping[str, frozenset[int]]
     """Node name -> storages that executing it changes (in-place operators, setitem, out=)."""
+
+
+@dataclass(frozen=True)
+class TracedGraph(TracedProgram):
+    """A task's graph, ready to be matched."""
+
+    graph: Graph
 
 
 def trace_graph(graph: Graph) -> TracedGraph:
@@ -140,16 +155,25 @@ def trace_graph(graph: Graph) -> TracedGraph:
 
 def run_on_fake_tensors(graph: Graph, ir: IRGraph) -> TracedGraph:
     """Metadata of every node of ir, whose inputs are described by graph.specs."""
+
+    def empty(target: str) -> torch.Tensor:
+        spec = graph.specs[target]
+        return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype.removeprefix("torch.")))
+
+    program = trace_values(ir, empty)
+    return TracedGraph(program.ir, program.values, program.storages, program.writes, graph)
+
+
+def trace_values(ir: IRGraph, make_input: Callable[[str], torch.Tensor]) -> TracedProgram:
+    """Metadata of every node of ir. make_input: a placeholder's target -> a tensor like it, made among fake tensors."""
     run = _FakeRun()
     with FakeTensorMode(), torch.no_grad():
         for node in ir.nodes:
             if node.op == "placeholder":
-                spec = graph.specs[node.target]
-                value = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype.removeprefix("torch.")))
-                run.keep(node.name, value, frozenset())
+                run.keep(node.name, make_input(node.target), frozenset())
             else:
                 run.execute(on_device(node, torch.device("cpu")))
-    return TracedGraph(graph, ir, run.metas, run.storages, run.writes)
+    return TracedProgram(ir, run.metas, run.storages, run.writes)
 
 
 class _FakeRun:
