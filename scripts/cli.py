@@ -24,6 +24,7 @@ VERBS = {
     "bi": "scripts.verbs.bi",
     "view": "scripts.verbs.view",
     "show": "scripts.verbs.show",
+    "apply": "scripts.verbs.apply",
     "profile-inductor": "scripts.verbs.profile_inductor",
     "doctor": "scripts.verbs.doctor",
     "bench": "scripts.verbs.bench",

@@ -24,7 +24,7 @@ import torch.fx
 from eval_harness.apply.folders import LoadedRule, load_folders
 from eval_harness.apply.operators import RuleOperator, define_operator
 from eval_harness.apply.report import ApplyReport, SiteReport
-from eval_harness.apply.segments import Segment, emit, split
+from eval_harness.apply.segments import Segment, emit, present, split
 from eval_harness.apply.sites import Site, check_sites
 from eval_harness.rewriting import AppliedMatch, Rewrite, rewrite
 
@@ -207,7 +207,7 @@ def _of_these(members: set[frozenset[str]]) -> Callable[[AppliedMatch], bool]:
 
 def _shapes(inputs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(
-        (tuple(int(size) for size in value.shape), value.dtype) if isinstance(value, torch.Tensor) else int(value)
+        (tuple(map(present, value.shape)), value.dtype) if isinstance(value, torch.Tensor) else present(value)
         for value in inputs
     )
 
@@ -228,4 +228,7 @@ def _device(inputs: Sequence[Any]) -> torch.device:
 
 
 def _example(value: Any) -> Any:
-    return value.meta.get("example_value", value.meta.get("val")) if isinstance(value, torch.fx.Node) else value
+    """An argument's example; a node without one is the result of another replacement, and so a tensor."""
+    if not isinstance(value, torch.fx.Node):
+        return value
+    return value.meta.get("example_value", value.meta.get("val", torch.empty(0)))

@@ -183,14 +183,16 @@ def _reference(node: torch.fx.Node, own: set[str], inputs: dict[str, torch.fx.No
     raise _NotRepresentableError
 
 
+def present(value: Any) -> Any:
+    """A symbolic number as what it is at present; int(value) would fix it for good, and compile anew for others."""
+    return value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
+
+
 def _number(value: Any) -> Any:
-    """A symbolic number as what it is at present."""
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
-        hint = value.node.hint
-        if hint is None:
-            raise _NotRepresentableError
-        return hint
-    return value
+    number = present(value)
+    if number is None and value is not None:
+        raise _NotRepresentableError
+    return number
 
 
 def _example(node: torch.fx.Node) -> Any:

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from eval_harness.apply.operators import RuleOperator
+from eval_harness.apply.segments import present
 from eval_harness.comparison import OutputMeta, compare_metas, first_correct_level
 from eval_harness.rewriting import AppliedMatch
 from eval_harness.verdict import STRICT_LEVEL
@@ -103,7 +104,7 @@ def _check(site: Site, values: Mapping[str, Any]) -> str:
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+    return value.detach().clone() if isinstance(value, torch.Tensor) else present(value)
 
 
 def _devices(inputs: Sequence[Any]) -> list[int]:
