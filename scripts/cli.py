@@ -25,6 +25,7 @@ VERBS = {
     "view": "scripts.verbs.view",
     "show": "scripts.verbs.show",
     "apply": "scripts.verbs.apply",
+    "passes": "scripts.verbs.passes",
     "profile-inductor": "scripts.verbs.profile_inductor",
     "doctor": "scripts.verbs.doctor",
     "bench": "scripts.verbs.bench",

@@ -36,7 +36,7 @@ from data.task import Task
 
 logger = logging.getLogger(__name__)
 
-MAX_ROUNDS = 50
+MAX_ROUNDS = 200
 """Of choosing and checking: each round runs only what the last one newly chose."""
 RUN_LIMIT_S = 5.0
 """For one graph's check, all of its runs."""

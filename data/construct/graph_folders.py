@@ -1,6 +1,7 @@
 """The folders that extract() writes: out/name/graph_<i>/ for each graph, and rejected.json for those that are refused.
 
-A folder appears whole or not at all: it is written beside its place and then renamed.
+A folder appears whole or not at all: it is written beside its place and then renamed. graph_list.txt names them, so
+that out/name is a task.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from data.construct.constraints import RejectedGraphError, check_constraints
+from data.construct.constraints import Finding, RejectedGraphError, check_constraints
 from data.construct.extract import CapturedGraph
 from data.construct.full_graph import full_graph, write_full_graph
+from data.file_trees import GRAPH_LIST_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +39,13 @@ class GraphFolders:
         self.rejected: list[dict[str, object]] = []
         self._num_graphs = 0
         self._seen: set[tuple[object, ...]] = set()
-        earlier = sorted(self.folder.glob("graph_*"))
+        earlier = sorted(path for path in self.folder.glob("graph_*") if path.is_dir())
         if earlier and not overwrite:
             raise FileExistsError(f"{earlier[0]}: there already; give another name or out, or say overwrite=True")
         for path in earlier:
             shutil.rmtree(path)
-        (self.folder / REJECTED_FILE).unlink(missing_ok=True)
+        for name in (REJECTED_FILE, GRAPH_LIST_FILE):
+            (self.folder / name).unlink(missing_ok=True)
 
     def add(self, captured: CapturedGraph) -> None:
         """Write one graph, or note which constraint it breaks. A graph that is there already is not written again."""
@@ -64,7 +68,16 @@ class GraphFolders:
                 write_full_graph(full, staged)
                 staged.replace(graph_dir)
                 self.written.append(graph_dir)
+                self._list()
         self._num_graphs += 1
+        self._note_rejected(number, findings)
+
+    def _list(self) -> None:
+        """The list that makes the folder a task: its graphs, one a line."""
+        lines = "".join(f"{path.name}\n" for path in self.written)
+        (self.folder / GRAPH_LIST_FILE).write_text(lines, encoding="utf-8")
+
+    def _note_rejected(self, number: int, findings: Sequence[Finding]) -> None:
         for finding in findings:
             logger.warning("%s: graph %d is left out, %s", self.name, number, finding)
             self.rejected.append({"graph": number, "constraint": str(finding.constraint), "reason": finding.reason})
