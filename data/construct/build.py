@@ -92,7 +92,7 @@ def build_tasks(config: BuildConfig, out: str | Path, *, num_workers: int | None
     path = out / f"{config.name}.parquet"
     write_parquet(tasks, path)
     report = _report(config, models, templates, members, choice, refused, tasks, seconds)
-    report["coverage"] = describe_coverage(members, choice, rarity)
+    report["coverage"] = describe_coverage(members, choice, refused)
     (out / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     card = write_card(tasks, report, path)
     return Built(path, card, tasks, report)

@@ -47,7 +47,8 @@ def card_text(tasks: Sequence[Task], report: Mapping[str, Any], parquet: Path) -
         "\n".join(f"- {line}" for line in report["overlap"]),
         "Evaluation sequences are chosen one by one: the most transitions between operators that no chosen one has, "
         f"weighted by how rare the sequence is (model: {report['config']['splits']['sequence_model']}). Transitions of "
-        "all fusible sequences that the chosen ones have, and of the rare ones, which one or two sequences have:",
+        "all fusible sequences (with a graph that was not refused) that the chosen ones have, and of the rare ones, "
+        "which one or two sequences have; the other choices were not run, so a part of theirs might be refused:",
         _table(("chosen", "transitions", "rare transitions"), _coverage(report["coverage"])),
         "## Composition, in graphs",
         *_compositions(by_split),

@@ -56,9 +56,14 @@ def measure_rarities(members: Sequence[Member], config: SplitsConfig) -> Raritie
     return {kind: rarities(_occurrences(members, kind), config.sequence_model) for kind in kinds}
 
 
-def describe_coverage(members: Sequence[Member], choice: Choice, rarity: Rarities) -> dict[str, dict[str, float]]:
-    """How many transitions of all fusible sequences the evaluation's have, and as many chosen in three other ways."""
-    occurrences = _occurrences(members, KIND_OF["eval"])
+def describe_coverage(
+    members: Sequence[Member], choice: Choice, refused: Collection[str]
+) -> dict[str, dict[str, float]]:
+    """How many transitions of the fusible sequences the evaluation's have, and as many chosen in three other ways.
+
+    Of sequences with a graph that is not refused; what the others choose has not been run, so a part of it might be.
+    """
+    occurrences = _occurrences([member for member in members if member.uid not in refused], KIND_OF["eval"])
     chosen = {group.operators for group in choice.groups["eval"]}
     by_name = sorted(occurrences)
     others = {
