@@ -26,6 +26,7 @@ VERBS = {
     "show": "scripts.verbs.show",
     "apply": "scripts.verbs.apply",
     "passes": "scripts.verbs.passes",
+    "verifier": "scripts.verbs.verifier",
     "profile-inductor": "scripts.verbs.profile_inductor",
     "doctor": "scripts.verbs.doctor",
     "bench": "scripts.verbs.bench",

@@ -104,6 +104,20 @@ def test_pairs_are_of_one_task_and_differ_by_more_than_noise(collection: Path, t
     assert preference_pairs([record for record in records if not record.is_correct], margin=0.1, max_pairs=4) == []
 
 
+def test_questions_of_verifiers_have_the_harness_s_answers(collection: Path, tmp_path: Path) -> None:
+    build(collection, tmp_path / "out", "verifier")
+    rows = load_sft_dataset(tmp_path / "out")
+    answers_by_aspect = {(row["aspect"], row["label"]) for row in rows}
+    assert answers_by_aspect == {("compilation", "pass"), ("memory", "pass"), ("numerics", "pass")}
+    for row in rows:
+        assert row["messages"][-1]["content"] == f"VERDICT: {row['label']}"
+        assert row["messages"][0]["content"].startswith("Task add_norm") and "### pass_dir/Fuse.py" in str(
+            row["messages"]
+        )
+    assert len({row["row_hash"] for row in rows}) == len(rows)
+    assert "`aspect`, `label`" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_evaluation_tasks_are_kept_out(collection: Path, tmp_path: Path) -> None:
     from data.passbench import write_parquet
 
@@ -120,7 +134,7 @@ def test_evaluation_tasks_are_kept_out(collection: Path, tmp_path: Path) -> None
 def test_the_command_builds_and_shows_each_kind(
     collection: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for kind in ("candidates", "candidate-sft", "preferences"):
+    for kind in ("candidates", "candidate-sft", "preferences", "verifier"):
         out = str(tmp_path / kind)
         arguments = ["dataset", "build", "--kind", kind, "--collection", str(collection), "--out", out, "eval_tasks=[]"]
         assert cli.main(arguments) == 0

@@ -1,4 +1,4 @@
-"""`dataset build --kind candidates | candidate-sft | preferences`: the candidates of collections as a dataset.
+"""`dataset build --kind candidates | candidate-sft | preferences | verifier`: candidates of collections as a dataset.
 
     records -> contamination -> candidates, none twice -> rows by kind -> files, with the card of every dataset
 
@@ -22,9 +22,11 @@ from training.candidate_rows import (
     CandidateRecord,
     candidate_row,
     candidates_of,
+    conversation_columns,
     imitation,
     preference_pairs,
     preference_row,
+    verifier_rows,
 )
 from training.contamination import EvalIndex, Findings, build_eval_index
 from training.contamination_policy import ContaminationSummary, refs_of, settle_contamination
@@ -111,6 +113,8 @@ def candidate_schema(kind: str) -> pyarrow.Schema:
 
     if kind == "candidate-sft":
         return rows_schema(with_tokens=False)
+    if kind == "verifier":
+        return rows_schema(with_tokens=False, more_text=("aspect", "label"))
     if kind == "candidates":
         names: dict[str, Any] = {name: Value("string") for name in TEXT_COLUMNS}
         names |= {name: Value("int64") for name in INTEGER_COLUMNS} | {name: Value("float64") for name in FLOAT_COLUMNS}
@@ -163,6 +167,8 @@ def _rows(config: DatasetConfig, kept: Any, refusals: Counter[str]) -> Iterator[
                 tasks[trajectory.task_hash].append(record)
             elif config.kind == "candidates":
                 yield _made(candidate_row(record))
+            elif config.kind == "verifier":
+                yield from map(_made, verifier_rows(record))
             else:
                 parents = [by_id[number] for number in record.entry.parents if number in by_id]
                 yield from _imitated(record, parents, refusals)
@@ -179,21 +185,12 @@ def _imitated(record: CandidateRecord, parents: Sequence[CandidateRecord], refus
     if messages is None:
         refusals[NOT_IMITATED] += 1
         return
-    row = candidate_row(record)
-    shown = {name: row[name] for name in ("task_id", "trajectory_id", "policy", "teacher", "license", "terms")}
-    shown |= {name: row[name] for name in ("agent", "device", "protocol", "task_hash", "attempt_index", "row_hash")}
-    shown |= {name: row[name] for name in ("num_graphs", "num_correct_graphs", "as_score", "as_covered")}
-    assert record.verdict is not None
     without = not messages[-1].reasoning
     yield _made(
         {
-            **shown,
+            **conversation_columns(record),
             "messages": [template_message(message) for message in messages],
             "tools": json.dumps(record.trajectory.tools, ensure_ascii=False),
-            "stop_reason": str(record.trajectory.stop_reason or ""),
-            "cut_reason": f"candidate {record.entry.id} of a search",
-            "candidate_hash": record.verdict.candidate_hash,
-            "num_turns": 1,
             "num_without_reasoning": int(without),
             "untrained_turns": [0] if messages[-1].reasoning_policy == "dropped" else [],
         }

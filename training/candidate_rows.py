@@ -2,6 +2,7 @@
 
     candidates    task, parents, files, verdict, votes: everything that a search (or a conversation) has tried
     sft           the request and the answer of each candidate that is right and no slower than what its request showed
+    verifier      what a soft verifier is asked, and the answer that the harness's verdict gives
     preferences   of one task: the best candidate against others, both as the answer to the same plain request
 
 The scores are those of the evaluations that chose: the best of many is a lucky one, and the card says so.
@@ -25,6 +26,8 @@ from trajectories.ledger import teacher_of
 from trajectories.policies.scripted import call_message
 from trajectories.record import Message, Trajectory
 from trajectories.tools import FILE_EDITOR
+from trajectories.verifiers.labels import label_of
+from trajectories.verifiers.prompts import ASPECTS, load_prompt
 from trajectories.workspace import PASS_DIR
 
 TEXT_COLUMNS = (
@@ -180,6 +183,67 @@ def preference_row(better: CandidateRecord, worse: CandidateRecord) -> dict[str,
         "num_turns": 1,
         "row_hash": digest,
     }
+
+
+def conversation_columns(record: CandidateRecord) -> dict[str, Any]:
+    """Of a row that holds one question about a judged candidate and its answer."""
+    row = candidate_row(record)
+    names = (
+        "task_id",
+        "trajectory_id",
+        "policy",
+        "teacher",
+        "license",
+        "terms",
+        "agent",
+        "device",
+        "protocol",
+        "task_hash",
+    )
+    shown = {name: row[name] for name in names}
+    shown |= {
+        name: row[name] for name in ("attempt_index", "num_graphs", "num_correct_graphs", "as_score", "as_covered")
+    }
+    return {
+        **shown,
+        "row_hash": row["row_hash"],
+        "stop_reason": str(record.trajectory.stop_reason or ""),
+        "cut_reason": f"candidate {record.entry.id}",
+        "candidate_hash": record.verdict.candidate_hash if record.verdict is not None else "",
+        "num_turns": 1,
+    }
+
+
+def verifier_rows(record: CandidateRecord) -> list[dict[str, Any]]:
+    """For each aspect of which the verdict says something: the verifier's question, and the answer it should give."""
+    rows: list[dict[str, Any]] = []
+    if record.verdict is None:
+        return rows
+    task = "".join([m.content for m in record.trajectory.messages if m.turn is None and m.role == "user"][:1])
+    for aspect in ASPECTS:
+        passes = label_of(record.verdict, aspect)
+        if passes is None:
+            continue
+        question = f"{task}\n\n{load_prompt(aspect).filled(record.files)}"
+        label = "pass" if passes else "fail"
+        messages = [Message(role="user", content=question), Message(role="assistant", content=f"VERDICT: {label}")]
+        if text_fault(messages, []):
+            continue
+        columns = conversation_columns(record)
+        digest = hashlib.sha256(f"{columns['row_hash']} {aspect}".encode()).hexdigest()
+        rows.append(
+            {
+                **columns,
+                "row_hash": digest,
+                "messages": [template_message(message) for message in messages],
+                "tools": "[]",
+                "aspect": aspect,
+                "label": label,
+                "num_without_reasoning": 1,
+                "untrained_turns": [],
+            }
+        )
+    return rows
 
 
 def _about(trajectory: Trajectory) -> dict[str, Any]:

@@ -60,6 +60,7 @@ _WHAT = {
     "conversations": "trajectories of agents that write graph-compiler passes",
     "candidates": "candidates: graph-compiler passes that agents have tried, each with its verdict",
     "candidate-sft": "requests and answers of agents that search for graph-compiler passes, each answer a correct pass",
+    "verifier": "questions of soft verifiers about graph-compiler passes, with the answer that the harness gives",
     "preferences": "pairs of a better and a worse graph-compiler pass of one task",
 }
 """Kind -> what a row is, in the plural."""
@@ -90,7 +91,9 @@ def render_card(summary: DatasetSummary, config: DatasetConfig) -> str:
     is_parquet = summary.format == "parquet"
     columns = _COLUMNS + (_TOKEN_COLUMNS if summary.lengths else "")
     columns = {"candidates": _CANDIDATE_COLUMNS, "preferences": _PREFERENCE_COLUMNS}.get(config.kind, columns)
-    has_messages = config.kind in ("conversations", "candidate-sft")
+    if config.kind == "verifier":
+        columns += "| `aspect`, `label` | what is asked about: compilation, memory or numerics; pass or fail |\n"
+    has_messages = config.kind in ("conversations", "candidate-sft", "verifier")
     sections = {
         "Composition": _composition(summary),
         "Scores": _scores(summary),

@@ -17,9 +17,10 @@ class DatasetConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = "dataset"
-    kind: Literal["conversations", "candidates", "candidate-sft", "preferences"] = "conversations"
+    kind: Literal["conversations", "candidates", "candidate-sft", "preferences", "verifier"] = "conversations"
     """conversations: whole attempts, cut after their best evaluation. The others are of single candidates, a search's
-    or a conversation's: a row each; request and answer of those worth imitating; pairs of a better and a worse one."""
+    or a conversation's: a row each; request and answer of those worth imitating; pairs of a better and a worse one;
+    what a soft verifier is asked about it, with the answer that the harness gives."""
     collections: list[Path] = Field(min_length=1)
     """Folders that `passwright collect` wrote."""
     out: Path | None = None

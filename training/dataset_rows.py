@@ -122,13 +122,14 @@ def encode_json_messages(messages: Sequence[dict[str, Any]]) -> list[str]:
     return [json.dumps(message, ensure_ascii=False, separators=(",", ":")) for message in messages]
 
 
-def rows_schema(*, with_tokens: bool) -> pyarrow.Schema:
-    """Arrow schema of the rows, with the note by which `datasets` knows its features."""
+def rows_schema(*, with_tokens: bool, more_text: Sequence[str] = ()) -> pyarrow.Schema:
+    """Arrow schema of the rows, with the note by which `datasets` knows its features. more_text: further columns."""
     from datasets import Features, Json, List, Value
 
     names = {"messages": List(Json())} | {name: Value("string") for name in _TEXT}
     names |= {name: Value("int64") for name in (*_INTEGERS, *(_TOKEN_COUNTS if with_tokens else ()))}
     names |= {name: Value("float64") for name in _FLOATS} | {"untrained_turns": List(Value("int64"))}
+    names |= {name: Value("string") for name in more_text}
     return Features(names).arrow_schema
 
 

@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--collection", type=Path, action="append", metavar="DIR", help="what collect wrote; may be given again"
     )
     build.add_argument(
-        "--kind", choices=("conversations", "candidates", "candidate-sft", "preferences"),
-        help="whole attempts (as configured), or single candidates: a row each, what to imitate, pairs",
+        "--kind",
+        choices=("conversations", "candidates", "candidate-sft", "preferences", "verifier"),
+        help="whole attempts (as configured), or single candidates: a row each, what to imitate, pairs, questions "
+        "of verifiers",
     )  # fmt: skip
     build.add_argument(
         "--format", choices=("parquet", "openai-jsonl"), help="as configured, or for a fine-tuning API in OpenAI's form"

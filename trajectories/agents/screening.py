@@ -8,8 +8,8 @@ The rules are the harness's own and cost no evaluation; they would end the same 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,14 +19,13 @@ from eval_harness.candidate import Candidate, MalformedCandidateError
 from eval_harness.presets import EvaluationProtocol
 from eval_harness.source_rules import check_sources, syntax_error
 from eval_harness.static_findings import StaticFindings
-from trajectories.agents.requests import render_request
+from trajectories.agents.requests import MARK
 from trajectories.agents.search_attempt import SearchAttempt
-from trajectories.agents.search_text import render_files
+from trajectories.verifiers.judging import share_of_votes
+from trajectories.verifiers.prompts import Aspect, load_prompt
 
-Aspect = Literal["compilation", "memory", "numerics"]
 Stage = Literal["", "malformed", "duplicate", "source", "batch_invariance"]
 
-_VERDICT = re.compile(r"VERDICT:\W*(pass|fail)", re.IGNORECASE)
 _MAX_TOLD = 600
 
 
@@ -41,6 +40,12 @@ class VerifierConfig(BaseModel):
     """Answers to each question; the majority counts."""
     member: int = Field(default=0, ge=0)
     """The policy of the ensemble that is asked."""
+    reflect: bool = False
+    """One more question a vote: look at your answer again."""
+    prompts: Path | None = None
+    """A folder with tuned prompts; where it has none of an aspect, and by default, those that ship."""
+    version: int | None = Field(default=None, ge=1)
+    """Of the prompts; None: the newest."""
 
 
 class BatchInvarianceAdapter:
@@ -78,19 +83,16 @@ def check_statically(
 
 
 def ask_verifiers(attempt: SearchAttempt, files: Mapping[str, str], config: VerifierConfig) -> dict[str, float]:
-    """Aspect -> share of votes that say it passes; an answer without a verdict is half a vote."""
+    """Aspect -> share of votes that say it passes; an answer without a verdict is half a vote. Raises UserError."""
     shares: dict[str, float] = {}
     for aspect in config.aspects:
-        request = render_request(f"verify_{aspect}", files=render_files(files))
-        votes = [read_vote(attempt.say(request, member=config.member)) for _ in range(config.num_votes)]
-        shares[aspect] = sum(votes) / len(votes)
+        prompt = load_prompt(aspect, folder=config.prompts, version=config.version)
+
+        def say(question: str, kind: str = f"{MARK}verify_{aspect}") -> str:
+            return attempt.say(f"{kind}\n\n{question}", member=config.member)
+
+        shares[aspect], _ = share_of_votes(prompt, files, say, num_votes=config.num_votes, reflect=config.reflect)
     return shares
-
-
-def read_vote(answer: str) -> float:
-    """1 for pass, 0 for fail, by the last verdict in the answer; 0.5 without one."""
-    found = _VERDICT.findall(answer)
-    return 0.5 if not found else float(found[-1].lower() == "pass")
 
 
 def rank(votes: Mapping[str, float]) -> tuple[int, float]:
