@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from eval_harness.apply import AUTOCAST, GRADIENTS, backend
+from eval_harness.apply.measurement import VariantFigures, ratio, tensors_in
 from eval_harness.errors import UserError
 from tests.apply_passes import ADD_RELU, add_relu, folder, row_sums, wrong
 
@@ -208,3 +209,31 @@ def test_another_backend_gets_the_rewritten_graph() -> None:
     with torch.no_grad():
         compiled(backend([add_relu()], then=own))(torch.randn(4, 8))
     assert sum("passwright_apply" in str(node.target) for node in seen[0].graph.nodes) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("folder_name", "model", "sites", "nodes"),
+    [("mask_pooling_h2_numba", "bge_like", 1, 7), ("window_layernorm_h1_numba", "maskformer_swin", 3, 24)],
+)
+def test_the_paper_s_showcase_passes_in_whole_models(folder_name: str, model: str, sites: int, nodes: int) -> None:
+    from examples import showcase_models
+
+    module, args, kwargs = getattr(showcase_models, model)()
+    passes = backend(Path("examples") / folder_name / "pass_dir", then="eager")
+    with torch.inference_mode():
+        expected = tensors_in(module(*args, **kwargs))
+        found = tensors_in(compiled(passes, module, dynamic=False)(*args, **kwargs))
+    assert (passes.report.num_applied, passes.report.num_replaced_nodes) == (sites, nodes)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_ratios_have_intervals_that_hold_what_is_the_same() -> None:
+    one = VariantFigures(compile_s=0.0, samples_us=[100.0, 120.0, 90.0, 110.0])
+    twice = VariantFigures(compile_s=0.0, samples_us=[50.0, 60.0, 45.0, 55.0])
+    assert ratio(one, twice).speedup == pytest.approx(2.0) and ratio(one, twice).low == pytest.approx(2.0)
+    assert ratio(one, one).speedup == 1.0
+    noisy = ratio(one, VariantFigures(compile_s=0.0, samples_us=[110.0, 100.0, 100.0, 100.0]))
+    assert noisy.low < 1.0 < noisy.high
+    assert tensors_in({"a": [torch.ones(1), None], "b": torch.ones(2)})[1].numel() == 2
