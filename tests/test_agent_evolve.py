@@ -15,6 +15,7 @@ from trajectories.agents import Agent, AttemptSetup, make_agent, named_agent, po
 from trajectories.agents.archive import Archive, archive_of, choose_context
 from trajectories.agents.search_attempt import messages_as_sent
 from trajectories.limits import AgentLimits
+from trajectories.policies.scripted import call_message
 from trajectories.record import Message, StopReason, Trajectory
 from trajectories.rollout import RolloutHooks
 from trajectories.selection import refusal
@@ -219,6 +220,10 @@ def test_proposals_that_were_written_before_a_limit_are_still_judged() -> None:
 
 def test_answers_that_write_nothing_end_the_attempt_as_a_conversation_would() -> None:
     policy = model(improve=lambda before, request: "I would rather not.")
+    trajectory = run({**SMALL, "generations": 9}, policy, max_malformed_in_a_row=4)
+    assert trajectory.stop_reason is StopReason.SUBMITTED and len(policy.requests("improve")) == 4
+    unreadable = call_message(("file_editor", "{"))
+    policy = model(improve=lambda before, request: unreadable)
     trajectory = run({**SMALL, "generations": 9}, policy, max_malformed_in_a_row=4)
     assert trajectory.stop_reason is StopReason.FORMAT_ERROR and len(policy.requests("improve")) == 4
 

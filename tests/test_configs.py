@@ -11,6 +11,8 @@ import pytest
 
 from eval_harness.errors import UserError
 from scripts.config_loading import load_config
+from trajectories.agents import make_agent, policy_settings
+from trajectories.policies import make_policy
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 FILES = sorted(CONFIGS.rglob("*.y*ml"))
@@ -111,7 +113,15 @@ def read_proof(path: Path) -> None:
         PROOF[path.stem](path)
 
 
+def read_agents(path: Path) -> Any:
+    agent = make_agent({"preset": path.stem})
+    for settings in policy_settings(agent, {"kind": "openai", "model": "m"}):
+        make_policy(settings)
+    return agent
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
+    "agents/": read_agents,
     "collect/": read_collect,
     "dataset/": read_dataset,
     "sft/": read_sft,

@@ -81,6 +81,7 @@ class SearchAttempt:
         """The search's own, plain data; stored with the record."""
         self._earlier = earlier
         self._recorded: dict[int, tuple[str, Message]] = {}
+        self._declined_in_a_row = 0
         self._keep = RecordKeeper(self.trajectory, self.environment, self.hooks, earlier)
 
     # ---- the attempt as a whole
@@ -156,11 +157,15 @@ class SearchAttempt:
                     self._append(Message(role="user", content=f"error: {error}"))
         files = workspace.pass_files if num_read else {}
         self.trajectory.num_malformed_calls += num_malformed
-        used = self.environment.used
-        used.malformed_in_a_row = 0 if files else used.malformed_in_a_row + 1
+        used, most = self.environment.used, self.limits.max_malformed_in_a_row
+        has_declined = not answer.tool_calls and not num_malformed and not files
+        self._declined_in_a_row = self._declined_in_a_row + 1 if has_declined else 0
+        used.malformed_in_a_row = 0 if files or has_declined else used.malformed_in_a_row + 1
         self.keep()
-        if used.malformed_in_a_row >= self.limits.max_malformed_in_a_row:
+        if used.malformed_in_a_row >= most:
             raise SearchEnded(StopReason.FORMAT_ERROR)
+        if self._declined_in_a_row >= most:  # the policy has no further idea: a conversation would have ended long ago
+            raise SearchEnded(StopReason.SUBMITTED)
         return files or None
 
     def say(self, request: str, *, member: int = 0) -> str:
