@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 
 from eval_harness.verdict import Violation
+from tests.test_agent_evolve import SMALL
+from tests.test_agent_evolve import model as evolve_model
+from tests.test_agent_evolve import run as run_evolve
+from tests.test_agent_ksearch import model as ksearch_model
+from tests.test_agent_ksearch import run as run_ksearch
 from tests.viewer_records import make_trajectory, make_verdict, write_collection
 from trajectories.pages.viewer import build_viewer
 from trajectories.record import Message, ToolCall, Trajectory
@@ -209,6 +214,22 @@ def test_the_keyboard(tab: Tab) -> None:
     assert tab.page.is_visible("#keys")
     tab.page.keyboard.press("Escape")
     assert not tab.page.is_visible("#keys")
+
+
+def test_a_search_links_its_candidates_to_their_turns(browser: Any, tmp_path: Path) -> None:
+    attempts = [run_evolve(SMALL, evolve_model()), run_ksearch(ksearch_model())]
+    for number, attempt in enumerate(attempts):
+        attempt.trajectory_id = attempt.task_id = f"search_{number}"
+    build_viewer([write_collection(tmp_path / "mine", attempts)], tmp_path / "out")
+    for tab in open_tab(browser, tmp_path / "out"):
+        tab.open("#attempt=search_1")
+        tab.page.wait_for_selector("#search table")
+        assert "refines 0" in tab.page.inner_text("#search") and "rows, two at a time" in tab.page.inner_text("#search")
+        tab.page.click("#search table a >> nth=3")
+        tab.page.wait_for_selector("#turn-6.here")
+        tab.open("#attempt=search_0")
+        tab.page.wait_for_selector("#search table")
+        assert tab.page.locator("#search tbody tr").count() == 7
 
 
 def test_light_dark_narrow_and_paper(browser: Any, built: Path) -> None:
