@@ -215,7 +215,9 @@ def test_groups_divide_all_graphs_and_keep_overhead_apart() -> None:
 def test_facts_of_a_graph_come_from_its_own_files() -> None:
     task = load_tasks("passbench_lite:eval")[0]
     facts = facts_of_graph(task.graphs[0], task)
-    assert (facts.domain, facts.kind, facts.num_operators) == ("multimodal", "fusible", 35)
+    net = task.graphs[0].net
+    assert (facts.domain, facts.kind, facts.num_operators) == (net["domain"], "fusible", net["num_operators"])
+    assert facts.domain in ("text", "vision", "multimodal", "audio", "other") and facts.num_operators >= 2
     own = load_tasks("mini/llama_swiglu")[0]
     assert facts_of_graph(own.graphs[0], own).num_operators > 1
 

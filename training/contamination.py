@@ -12,14 +12,14 @@ import hashlib
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from data.graph import MalformedGraphError
+from data.graph import Graph, MalformedGraphError
 from data.passbench import load_tasks
 from data.sequence_overlap import normalised_sequence
 from data.splits import collect_operators, operator_sequence
@@ -128,6 +128,25 @@ class EvalIndex:
         return owner if share >= self.overlap.threshold else None
 
 
+def shares_code(
+    training: Sequence[Graph], held_out: Sequence[Graph], overlap: CodeOverlapConfig | None = None
+) -> dict[str, str]:
+    """Name of a training graph -> which held-out graph's code it holds nearly all of; for building sets of tasks."""
+    overlap = overlap or CodeOverlapConfig()
+    sources = {graph.model_source: graph.name for graph in held_out}
+    index = _code_index(EvalIndex((), overlap), sources)
+    found: dict[str, str] = {}
+    known: dict[str, tuple[float, str]] = {}
+    for graph in training:
+        body = _body(graph.model_source)
+        if body not in known:
+            known[body] = index.code_overlap(body)
+        share, owner = known[body]
+        if share >= overlap.threshold:
+            found[graph.name] = f"code of a held-out graph: {share:.0%} of {owner}"
+    return found
+
+
 def build_eval_index(refs: Sequence[str], overlap: CodeOverlapConfig) -> EvalIndex:
     """Read the evaluation tasks. Raises UserError naming the reference that names none."""
     tasks: list[Task] = []
@@ -145,17 +164,8 @@ def build_eval_index(refs: Sequence[str], overlap: CodeOverlapConfig) -> EvalInd
             if graph.model_source not in sources:
                 sources[graph.model_source] = task.task_id
                 by_sequence.setdefault(normalised_sequence(operator_sequence(graph)), task.task_id)
-    grams: list[Hashes] = []
-    owners: list[str] = []
-    for source, task_id in sources.items():
-        found = _code_ngrams(_body(source), overlap.ngram)
-        if len(found) >= overlap.min_ngrams:
-            grams.append(found)
-            owners.append(task_id)
-    every = np.concatenate(grams) if grams else np.empty(0, np.uint64)
-    different, members = np.unique(every, return_inverse=True)
     digest = hashlib.sha256("\n".join(sorted(task.content_hash for task in tasks)).encode()).hexdigest()
-    return EvalIndex(
+    known = EvalIndex(
         tuple(refs),
         overlap,
         num_tasks=len(tasks),
@@ -163,6 +173,23 @@ def build_eval_index(refs: Sequence[str], overlap: CodeOverlapConfig) -> EvalInd
         content_hash=digest,
         by_sequence=by_sequence,
         by_hash=by_hash,
+    )
+    return _code_index(known, sources)
+
+
+def _code_index(index: EvalIndex, sources: Mapping[str, str]) -> EvalIndex:
+    """The index with the n-grams of these sources. sources: model.py -> whose it is."""
+    grams: list[Hashes] = []
+    owners: list[str] = []
+    for source, owner in sources.items():
+        found = _code_ngrams(_body(source), index.overlap.ngram)
+        if len(found) >= index.overlap.min_ngrams:
+            grams.append(found)
+            owners.append(owner)
+    every = np.concatenate(grams) if grams else np.empty(0, np.uint64)
+    different, members = np.unique(every, return_inverse=True)
+    return replace(
+        index,
         grams=different,
         members=members,
         starts=tuple(np.cumsum([0, *map(len, grams)]).tolist()),

@@ -23,13 +23,14 @@ from data.construct.bucketing import Group
 from data.construct.build_config import BuildConfig
 from data.construct.card import write_card
 from data.construct.checking import Check, CheckLog, answers, check_graphs
-from data.construct.choosing import KIND_OF, Choice, Rarities, choose, describe_coverage, measure_rarities
+from data.construct.choosing import HELD_OUT, KIND_OF, Choice, Rarities, choose, describe_coverage, measure_rarities
 from data.construct.instance_store import Member, read_graphs, read_members, write_instances
 from data.construct.model_result import ModelResult
 from data.construct.model_run import run_models
 from data.construct.selection import build_task
 from data.construct.sequence_model import check_available
 from data.construct.templates import Template, find_templates, read_base_graphs, read_models
+from data.graph import Graph
 from data.passbench import write_parquet
 from data.splits import leak_report
 from data.task import Task
@@ -148,18 +149,38 @@ def _choose(
 ) -> tuple[Choice, dict[str, str]]:
     """A choice all of whose graphs have run, and why others were refused."""
     logs = [CheckLog(out / f"{check.name}.jsonl", check) for check in _checks(config)]
+    shared: dict[str, str] = {}
     for number in range(MAX_ROUNDS):
-        reasons = answers(logs)
+        reasons = answers(logs) | shared
         refused = {uid: reason for uid, reason in reasons.items() if reason is not None}
         choice = choose(members, config.splits, refused, rarity)
         todo = _to_run(members, choice, reasons)
         logger.info("round %d: %d graphs chosen, %d to run", number + 1, len(choice.keys), len(todo))
         if not todo:
-            return choice, refused
+            same = _same_code(config, choice, members)
+            if not same.keys() - shared.keys():
+                return choice, refused
+            logger.info("%d training graphs hold the code of a held-out one", len(same))
+            shared |= same
+            continue
         check_graphs(read_graphs(todo.values()).values(), logs, num_workers=num_workers)
     raise BuildError(
         f"after {MAX_ROUNDS} rounds of choosing, graphs are still refused; see {out}/{logs[0].check.name}.jsonl"
     )
+
+
+def _same_code(config: BuildConfig, choice: Choice, members: Sequence[Member]) -> dict[str, str]:
+    """uid -> why, of chosen training graphs whose code holds nearly all of a held-out graph's."""
+    module, _, name = config.splits.same_code.partition(":")
+    if not module:
+        return {}
+    chosen = {(member.kind, member.uid): member for member in members if (member.kind, member.uid) in choice.keys}
+    graphs = read_graphs(chosen.values())
+    sides: dict[bool, list[Graph]] = {True: [], False: []}
+    for split, groups in choice.groups.items():
+        for group in groups:
+            sides[split in HELD_OUT] += [graphs[KIND_OF[split], uid] for uid in group.uids]
+    return getattr(importlib.import_module(module), name)(sides[False], sides[True])
 
 
 def _checks(config: BuildConfig) -> list[Check]:

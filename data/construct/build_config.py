@@ -70,6 +70,9 @@ class SplitsConfig(BaseModel):
     """Of one training task."""
     sequence_model: SequenceModel = "hmm"
     """Under which the rarity of a sequence is measured when evaluation sequences are chosen (sequence_model.py)."""
+    same_code: str = "training.contamination:shares_code"
+    """"module:name": (training graphs, held-out graphs) -> {uid of a training graph that holds a held-out one's code:
+    why}; empty leaves it out. By name: data/ imports no training."""
     near_duplicate: float = Field(default=0.5, gt=0, le=1)
     """Training sequences that share this much of their operator 3-grams with a held-out one are left out."""
 
