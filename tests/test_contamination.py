@@ -156,7 +156,7 @@ def test_no_check_is_said_too_and_a_wrong_reference_is_named(collection, tmp_pat
 def test_the_bundled_splits_are_told_apart():
     """Its training tasks share nothing with its evaluation tasks; every evaluation task is found in itself."""
     index = build_eval_index(["passbench_lite:eval"], CodeOverlapConfig())
-    training = [*load_tasks("passbench_lite:train")[::5], *load_tasks("passbench_lite:single_op")]
+    training = [*load_tasks("passbench_lite:train")[::5], *load_tasks("passbench_lite:train_classical")[::3]]
     assert [task.task_id for task in training if kinds(index, recorded(task))] == []
     for task in load_tasks("passbench_lite:eval")[::20]:
         assert kinds(index, recorded(task))[:2] == ["graph", "operators"]
