@@ -1,8 +1,9 @@
-"""Checks the expert's Triton passes without a GPU: `python -m tests.expert_offline run|compile [TASKS] [options]`.
+"""Checks the expert's Triton passes without a GPU: `python -m tests.expert_offline run|compile|plan [TASKS] [options]`.
 
 `run` calls every pass in Triton's interpreter, through the harness's own matching and rewriting, and compares with
-eager; `compile` sends every kernel through Triton's compiler to PTX for a Hopper GPU, and times the wrapper. Not a
-test by itself (test_expert_triton.py samples it). What it cannot see: races, memory faults, and speed.
+eager; `compile` sends every kernel through Triton's compiler to PTX for a Hopper GPU, and times the wrapper; `plan`
+counts the tasks that it plans whole, in part, or not. Not a test by itself (test_expert_triton.py samples it). What it
+cannot see: races, memory faults, and speed.
 """
 
 from __future__ import annotations
@@ -211,9 +212,24 @@ def compile_task(task: Task, folder: Path, *, num_graphs: int) -> tuple[list[str
     return problems, fastest
 
 
+def count_plans(tasks: Sequence[Task]) -> None:
+    """Tasks planned whole, in part, or not at all, and the most frequent reasons."""
+    states: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for task in tasks:
+        plan = plan_pass(task.graphs, "cuda")
+        states["whole" if plan.files and not plan.refused else "in part" if plan.files else "not"] += 1
+        reasons.update(reason for reason in set(plan.refused) if "graphs/" not in reason)
+    print(
+        f"{len(tasks)} tasks: " + ", ".join(f"{state} {n} ({n / len(tasks):.1%})" for state, n in states.most_common())
+    )
+    for reason, count in reasons.most_common(10):
+        print(f"{count:5} {reason}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("mode", choices=["run", "compile"])
+    parser.add_argument("mode", choices=["run", "compile", "plan"])
     parser.add_argument("tasks", nargs="?", default="passbench_lite:train", help="or: families (expert_families.py)")
     parser.add_argument("--graphs", type=int, default=1, help="smallest graphs of each task")
     parser.add_argument("--only", default="", help="beginnings of task ids, by commas")
@@ -222,6 +238,9 @@ def main() -> None:
     parser.add_argument("--shard", default="0/1", help="every n-th task, from the i-th: i/n")
     parser.add_argument("--unseen", action="store_true", help="run: also other sizes and another dtype")
     options = parser.parse_args()
+    if options.mode == "plan":
+        count_plans(load_tasks(options.tasks))
+        return
     if options.mode == "run":
         os.environ["TRITON_INTERPRET"] = "1"
         round_as_hardware_does()
