@@ -88,3 +88,19 @@ def test_the_command_counts_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main(command) == 0 and out.read_text().startswith(first)
     assert json.loads((tmp_path / "j.json").read_text()) == found
     assert cli.main(["tasks", "screen", str(folder), "--seeds", "1"]) == 2
+    profile = tmp_path / "profile.jsonl"
+    digest = found["records"][0]["graph_hash"]
+    measured = {"graph": "g", "graph_hash": digest, "outcome": "CORRECT", "first_correct_t": -6, "speedup": 2.5}
+    profiled = {
+        "task_id": "t",
+        "graph": "g",
+        "graph_hash": digest,
+        "num_nodes": 2,
+        "dtype": "float32",
+        "direct": measured,
+    }
+    profile.write_text(f"{{}}\n{json.dumps(profiled)}\n")
+    assert cli.main([*command, "--profile", str(profile)]) == 0
+    assert json.loads((tmp_path / "j.json").read_text())["reasons"]["beaten_by_inductor"] == 1
+    profile.write_text("{}\nno record\n")
+    assert cli.main([*command, "--profile", str(profile)]) == 2

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 HELP = "which graphs tell good passes from bad ones: values, axes, inputs and operators without effect, lazy passes"
 
 OUT = Path("runs/tasks/screen.jsonl")
+BEATEN, BEATEN_TWICE = "beaten_by_inductor", 2.0
+"""A baseline that a compiler alone beats so clearly says more about the baseline than about a pass (robust-kbench)."""
 TIME_LIMIT_S = 120.0
 """Of one graph, all seeds and operators."""
 
@@ -28,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="draws the order; default: 0")
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="draws of inputs a graph; default: 10")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="graphs at once; default: 1")
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE",
+        help="of passwright profile-inductor: graphs that TorchInductor alone makes twice as fast have a reason too",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"a line a graph; default: {OUT}")
     add_json(parser, "the counts and findings")
     add_resume(parser)
@@ -45,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--jobs and --sample: give at least 1; --seeds: at least 2")
     tasks = load_tasks(args.task)
     graphs = draw_graphs(tasks, seed=args.seed, sample=args.sample)
+    beaten = _beaten(args.profile) if args.profile is not None else {}
     known = _read(args.out, args.seeds) if args.resume else {}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     waiting = [(task.task_id, graph) for task, graph in graphs if graph.content_hash not in known]
@@ -63,19 +70,48 @@ def run(args: argparse.Namespace) -> int:
                 shown = ", ".join(f"{reason}{f' ({detail})' if detail else ''}" for reason, detail in findings)
                 bar.write(f"{task_id[:12]} {graph.name}: {shown}", file=sys.stderr)
     records = [known[graph.content_hash] for _, graph in graphs]
+    if args.profile is not None:
+        records = [_with_baseline(record, beaten) for record in records]
     counts = Counter(reason for record in records for reason in {reason for reason, _ in record["findings"]})
     by_task: dict[str, list[bool]] = {}
     for record in records:
         by_task.setdefault(record["task_id"], []).append(bool(record["findings"]))
     num_dropped = sum(bool(record["findings"]) for record in records)
     empty = sum(all(found) for found in by_task.values())
-    for reason, what in REASONS.items():
+    for reason, what in {**REASONS, BEATEN: f"TorchInductor alone is {BEATEN_TWICE:g} times as fast as eager"}.items():
         print(f"{counts[reason]:6}  {reason:24} {what}", file=sys.stderr if args.json == "-" else sys.stdout)
     say(f"{len(records)} graphs, {num_dropped} with a reason; of {len(by_task)} tasks {empty} have no other graph here")
     if args.json:
         write_json(args.json, {"num_graphs": len(records), "num_dropped": num_dropped, "num_tasks": len(by_task),
                                "num_tasks_dropped": empty, "reasons": dict(counts), "records": records})  # fmt: skip
     return 0
+
+
+def _beaten(path: Path) -> dict[str, float]:
+    """Graph hash -> speedup of TorchInductor alone, of graphs on which it is large. Raises UserError."""
+    from pydantic import ValidationError
+
+    from eval_harness.errors import UserError
+    from eval_harness.inductor_profile import ProfiledGraph
+
+    if not path.is_file():
+        raise UserError(f"--profile {path}: no such file; give the .jsonl that profile-inductor wrote")
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()[1:], start=2):
+        try:
+            record = ProfiledGraph.model_validate_json(line)
+        except ValidationError:
+            raise UserError(f"--profile {path}:{number}: no record of a profiled graph") from None
+        if (record.kernel_speedup or 0.0) >= BEATEN_TWICE:
+            found[record.graph_hash] = record.kernel_speedup or 0.0
+    return found
+
+
+def _with_baseline(record: dict[str, Any], beaten: dict[str, float]) -> dict[str, Any]:
+    speedup = beaten.get(record["graph_hash"])
+    if speedup is None:
+        return record
+    return {**record, "findings": [*record["findings"], [BEATEN, f"{speedup:.2f}x"]]}
 
 
 def _screened(waiting: list[tuple[str, Graph]], jobs: int, seeds: int) -> Any:
