@@ -10,58 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data.task import Task
-from eval_harness.executor import Evaluator
 from trajectories.agents import AttemptSetup
 from trajectories.agents.archive import Archive, ArchiveEntry, choose_context, is_correct
 from trajectories.agents.evolve_config import EvolveConfig
 from trajectories.agents.requests import REQUEST_VERSION, render_request
 from trajectories.agents.screening import BatchInvarianceAdapter, ask_verifiers, check_statically, rank
+from trajectories.agents.search_agent import SearchAgent
 from trajectories.agents.search_attempt import SearchAttempt, SearchEnded
 from trajectories.agents.search_text import render_files
-from trajectories.limits import AgentLimits
-from trajectories.policy import Policy
-from trajectories.record import StopReason, Trajectory
-from trajectories.rollout import RolloutHooks
+from trajectories.record import StopReason
 
 EvolveAgentConfig = EvolveConfig
 _FAILURE_CHARS = 300
 
 
-class EvolveAgent:
+class EvolveAgent(SearchAgent):
     """Thread-safe; see Agent."""
 
     def __init__(self, config: EvolveConfig, setup: AttemptSetup) -> None:
-        self.config, self.setup = config, setup
+        super().__init__(setup)
+        self.config = config
         self.policy_overrides = config.ensemble
         self.num_policies = len(config.ensemble)
 
-    def run(
-        self,
-        task: Task,
-        policies: Sequence[Policy],
-        evaluator: Evaluator,
-        budget: AgentLimits,
-        *,
-        seed: int,
-        attempt_index: int,
-        hooks: RolloutHooks | None = None,
-        earlier: Trajectory | None = None,
-    ) -> Trajectory:
-        """See Agent.run. An interrupted attempt goes on if its policies keep no state, and begins anew if they do."""
-        attempt = SearchAttempt(
-            task,
-            policies,
-            evaluator,
-            self.setup,
-            budget,
-            seed=seed,
-            attempt_index=attempt_index,
-            hooks=hooks,
-            earlier=earlier,
-            agent=self.describe(),
-        )
-        return attempt.run(lambda each: _Evolution(self.config, each).run())
+    def search(self, attempt: SearchAttempt) -> None:
+        _Evolution(self.config, attempt).run()
 
     def describe(self) -> dict[str, Any]:
         settings = self.config.model_dump(mode="json")

@@ -8,24 +8,18 @@ the record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from data.task import Task
-from eval_harness.executor import Evaluator
 from trajectories.agents import AttemptSetup
 from trajectories.agents.archive import Archive, ArchiveEntry, is_correct
 from trajectories.agents.plan_tree import Plan, PlanTree, score_of
 from trajectories.agents.requests import REQUEST_VERSION, render_request
 from trajectories.agents.screening import BatchInvarianceAdapter, check_statically
+from trajectories.agents.search_agent import SearchAgent
 from trajectories.agents.search_attempt import SearchAttempt
 from trajectories.agents.search_text import parse_objects, render_files
-from trajectories.limits import AgentLimits
-from trajectories.policy import Policy
-from trajectories.record import Trajectory
-from trajectories.rollout import RolloutHooks
 
 FALLBACK_PLAN = "the simplest fused kernel that is correct"
 """Tried where a model gives no plan that can be read."""
@@ -55,40 +49,15 @@ class KSearchConfig(BaseModel):
 KSearchAgentConfig = KSearchConfig
 
 
-class KSearchAgent:
+class KSearchAgent(SearchAgent):
     """Thread-safe; see Agent."""
 
-    num_policies = 1
-
     def __init__(self, config: KSearchConfig, setup: AttemptSetup) -> None:
-        self.config, self.setup = config, setup
+        super().__init__(setup)
+        self.config = config
 
-    def run(
-        self,
-        task: Task,
-        policies: Sequence[Policy],
-        evaluator: Evaluator,
-        budget: AgentLimits,
-        *,
-        seed: int,
-        attempt_index: int,
-        hooks: RolloutHooks | None = None,
-        earlier: Trajectory | None = None,
-    ) -> Trajectory:
-        """See Agent.run. An interrupted attempt goes on if its policy keeps no state, and begins anew if it does."""
-        attempt = SearchAttempt(
-            task,
-            policies,
-            evaluator,
-            self.setup,
-            budget,
-            seed=seed,
-            attempt_index=attempt_index,
-            hooks=hooks,
-            earlier=earlier,
-            agent=self.describe(),
-        )
-        return attempt.run(lambda each: _PlanSearch(self.config, each).run())
+    def search(self, attempt: SearchAttempt) -> None:
+        _PlanSearch(self.config, attempt).run()
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "ksearch", "request_version": REQUEST_VERSION, **self.config.model_dump(mode="json")}
