@@ -104,3 +104,17 @@ def test_the_command_counts_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads((tmp_path / "j.json").read_text())["reasons"]["beaten_by_inductor"] == 1
     profile.write_text("{}\nno record\n")
     assert cli.main([*command, "--profile", str(profile)]) == 2
+
+
+def test_lazy_passes_are_not_correct_before_the_harness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = graph("return (torch.relu(in_0 * in_1),)")
+    idle = graph("return (in_0 * 0.0 + in_0,)")  # an identity in other words: its lazy pass is right
+    task = make_task(Graph("graphs/good", good.files), Graph("graphs/idle", idle.files))
+    folder = tmp_path / "tasks" / "t"
+    write_task(replace(task, task_id="t"), folder)
+    report = tmp_path / "j.json"
+    assert cli.main(["tasks", "screen", str(folder), "--harness", "--json", str(report)]) == 0
+    found = json.loads(report.read_text())
+    assert found["num_graphs"] == 2 and found["passed"] == []
+    assert found["outcomes"]["zeros: WRONG_VALUES"] == 2
+    assert found["outcomes"]["identity: VIOLATION"] == 2  # a copy by torch is no kernel

@@ -35,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of passwright profile-inductor: graphs that TorchInductor alone makes twice as fast have a reason too",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"a line a graph; default: {OUT}")
+    parser.add_argument(
+        "--harness", action="store_true",
+        help="instead: send passes that give zeros, or an input as it is, through the judge; none may be CORRECT",
+    )  # fmt: skip
     add_json(parser, "the counts and findings")
     add_resume(parser)
 
@@ -50,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     if min(args.jobs, args.sample or 1) < 1 or args.seeds < 2:
         raise UserError("--jobs and --sample: give at least 1; --seeds: at least 2")
     tasks = load_tasks(args.task)
+    if args.harness:
+        return _through_harness(args, draw_graphs(tasks, seed=args.seed, sample=args.sample))
     graphs = draw_graphs(tasks, seed=args.seed, sample=args.sample)
     beaten = _beaten(args.profile) if args.profile is not None else {}
     known = _read(args.out, args.seeds) if args.resume else {}
@@ -85,6 +91,29 @@ def run(args: argparse.Namespace) -> int:
         write_json(args.json, {"num_graphs": len(records), "num_dropped": num_dropped, "num_tasks": len(by_task),
                                "num_tasks_dropped": empty, "reasons": dict(counts), "records": records})  # fmt: skip
     return 0
+
+
+def _through_harness(args: argparse.Namespace, graphs: list[Any]) -> int:
+    """Exit status 4 if a lazy pass is CORRECT."""
+    from eval_harness.executor import LocalExecutor
+    from eval_harness.presets import load_protocol
+    from scripts.exit_status import DONE, TARGET_MISSED
+    from scripts.tasks.probes import probe_graphs
+
+    protocol = load_protocol("reward", timing=False)
+    outcomes: Counter[str] = Counter()
+    passed = []
+    with LocalExecutor("cpu", num_judges=args.jobs) as executor:
+        for task, graph, probe, outcome in probe_graphs(graphs, executor, protocol):
+            outcomes[f"{probe}: {outcome}"] += 1
+            if outcome == "CORRECT":
+                passed.append({"task_id": task.task_id, "graph": graph.name, "probe": probe})
+                say(f"{task.task_id[:12]} {graph.name}: {probe} is CORRECT")
+    for text, count in sorted(outcomes.items()):
+        print(f"{count:6}  {text}", file=sys.stderr if args.json == "-" else sys.stdout)
+    if args.json:
+        write_json(args.json, {"num_graphs": len(graphs), "outcomes": dict(outcomes), "passed": passed})
+    return TARGET_MISSED if passed else DONE
 
 
 def _beaten(path: Path) -> dict[str, float]:
