@@ -37,7 +37,7 @@ TRAINER = {
 def dataset_dir(tmp_path_factory):
     root = tmp_path_factory.mktemp("sft")
     collect(root, {"good": "as=1.5"})
-    build_sft_dataset(DatasetConfig(collections=[root / "good"], out=root / "dataset"))
+    build_sft_dataset(DatasetConfig(collections=[root / "good"], out=root / "dataset", eval_tasks=[]))
     return root / "dataset"
 
 

@@ -143,7 +143,7 @@ def test_a_length_beyond_the_models_positions_is_refused():
 def dataset_dir(tmp_path_factory):
     root = tmp_path_factory.mktemp("plan")
     collect(root, {"good": "as=1.5"})
-    build_sft_dataset(DatasetConfig(collections=[root / "good"], out=root / "dataset"))
+    build_sft_dataset(DatasetConfig(collections=[root / "good"], out=root / "dataset", eval_tasks=[]))
     return root / "dataset"
 
 

@@ -44,7 +44,7 @@ TRAINER = {
 def dataset_dir(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     collect(root, {"one": "as=1.5"})
-    build_sft_dataset(DatasetConfig(collections=[root / "one"], out=root / "dataset"))
+    build_sft_dataset(DatasetConfig(collections=[root / "one"], out=root / "dataset", eval_tasks=[]))
     return root / "dataset"
 
 
