@@ -225,7 +225,7 @@ root = Path(sys.argv[1])
 class Logged(Teacher):
     is_stateless = sys.argv[2] == "stateless"
     def answer(self, messages, tools):
-        time.sleep(0.02)
+        time.sleep(0.1)  # long beside the time in which a signal reaches a busy machine's process
         return super().answer(messages, tools)
 config = CollectConfig(name="c", tasks=["x"], policy={"kind": "t"}, num_attempts=4, num_workers=3, out_dir=root / "c")
 try:
@@ -278,7 +278,7 @@ def test_after_sigkill_nothing_is_lost_or_done_twice(tmp_path, kind):
 @pytest.mark.slow
 def test_ctrl_c_closes_the_files_and_exits_130(tmp_path):
     assert run_collector(tmp_path, "stateless", stop=signal.SIGINT, after_files=4) == 130
-    assert len(list(TrajectoryStore(tmp_path / "c"))) < 12
+    assert sum(trajectory.stop_reason is not None for trajectory in TrajectoryStore(tmp_path / "c")) < 12
     assert not list((tmp_path / "c").rglob("*.tmp-*"))
     assert run_collector(tmp_path, "stateless") == 0
     assert all(trajectory.final_verdict for trajectory in TrajectoryStore(tmp_path / "c"))
